@@ -35,8 +35,8 @@ var (
 	// ErrInvalidTimestamp says that a record's time is negative and not NoTimestamp.
 	ErrInvalidTimestamp = errors.New("record: invalid timestamp")
 
-	// ErrBatchTooLarge says that a record does not fit: a batch is at most 2^31-1 bytes long and spans at most 2^31
-	// offsets. The builder is unchanged; the record belongs into the next batch.
+	// ErrBatchTooLarge says that a record does not fit: a batch is at most 2^31-1 bytes long and holds at most 2^31-1
+	// records. The builder is unchanged; the record belongs into the next batch.
 	ErrBatchTooLarge = errors.New("record: batch too large")
 
 	// ErrBuilderState says that a Builder was used out of order: no record was appended, or its batch was already

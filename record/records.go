@@ -18,20 +18,24 @@ import (
 // The slices of a yielded record are views that stay valid until the next step: of the batch itself where it is not
 // compressed, else of a buffer that is used again.
 func (b Batch) Records(l Limits) iter.Seq2[Record, error] {
+	// So short that it is inlined into a caller's range loop, which then allocates nothing.
+	return func(yield func(Record, error) bool) { b.records(l, yield) }
+}
+
+func (b Batch) records(l Limits, yield func(Record, error) bool) {
 	if b.isLegacy() {
-		return legacyRecords(b, l)
+		legacyRecords(b, l)(yield)
+		return
 	}
-	return func(yield func(Record, error) bool) {
-		count := b.Count()
-		switch {
-		case count < 0:
-			yield(Record{}, &RecordError{Index: -1, Field: "recordsCount", Reason: reasonNegative, Got: int64(count)})
-		case count == 0:
-		case b.Attributes().Compression() == None:
-			b.plainRecords(int(count), yield)
-		default:
-			b.compressedRecords(int(count), l.maxRecordBytes(), yield)
-		}
+	count := b.Count()
+	switch {
+	case count < 0:
+		yield(Record{}, &RecordError{Index: -1, Field: "recordsCount", Reason: reasonNegative, Got: int64(count)})
+	case count == 0:
+	case b.Attributes().Compression() == None:
+		b.plainRecords(int(count), yield)
+	default:
+		b.compressedRecords(int(count), l.maxRecordBytes(), yield)
 	}
 }
 
