@@ -1,0 +1,71 @@
+package segment
+
+import (
+	"errors"
+
+	"github.com/oncelog/oncelog/index"
+)
+
+// AbortedTxns returns the aborted transactions, among those whose marker is in this segment, that a fetch of the offsets
+// [from, upper) has to know: marker at or above from, first offset below upper. Complete tells that no later segment can
+// hold another one; if it is false, ask the next segment too. A missing index is an empty one. Source:
+// TransactionIndex.collectAbortedTxns.
+func (s *Segment) AbortedTxns(from, upper int64) (txns []index.AbortedTxn, complete bool, err error) {
+	err = s.withTxn(func(x *index.Txn) (err error) {
+		txns, complete, err = x.Collect(from, upper)
+		return err
+	})
+	return txns, complete, err
+}
+
+// UpperBound returns an offset that bounds from above what the size bytes from position pos can hold: that of the first
+// index entry at or behind their end, and before byte end. It is false if there is none, or if that entry does not fit the
+// log: the bound is then the base offset of the next segment, or the log end offset. A bound that is too low would hide
+// aborted transactions, so an entry is not believed here either. Source: LogSegment.fetchUpperBoundOffset.
+func (s *Segment) UpperBound(pos, size, end int64) (offset int64, ok bool, err error) {
+	if end, err = s.limit(end); err != nil {
+		return 0, false, err
+	}
+	if pos < 0 || size < 0 || pos >= end || size >= end-pos || end > MaxBytes {
+		return 0, false, nil
+	}
+	e, ok, err := s.upperEntry(int32(pos), int32(size))
+	switch {
+	case errors.Is(err, ErrClosed):
+		return 0, false, err
+	case err == nil && (!ok || int64(e.Position) >= end):
+		return 0, false, nil
+	case err == nil && int64(e.Position) >= pos+size:
+		if ok, err = s.fits(e, end); ok || err != nil {
+			return e.Offset, ok, err
+		}
+	}
+	s.suspects.Add(1)
+	return 0, false, nil
+}
+
+func (s *Segment) upperEntry(pos, size int32) (index.OffsetPosition, bool, error) {
+	if err := s.enter(); err != nil {
+		return index.OffsetPosition{}, false, err
+	}
+	defer s.leave()
+	x, err := s.files.offset.get(s, openOffsetIndex)
+	if err != nil {
+		return index.OffsetPosition{}, false, err
+	}
+	return x.UpperBound(index.OffsetPosition{Offset: s.base, Position: pos}, size)
+}
+
+// WithIndexes runs f on the open indexes, for checks and dumps; they must not be kept, nor changed. No method of the
+// segment may be called meanwhile.
+func (s *Segment) WithIndexes(f func(*index.Offset, *index.Time, *index.Txn) error) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	txn, err := s.files.txn.get(s, openTxnIndex)
+	if err != nil {
+		return err
+	}
+	return s.indexes(func(offsets *index.Offset, times *index.Time) error { return f(offsets, times, txn) })
+}

@@ -1,0 +1,193 @@
+package segment
+
+import (
+	"errors"
+
+	"github.com/oncelog/oncelog/index"
+	"github.com/oncelog/oncelog/record"
+)
+
+// stepsBack is how many index entries are passed over to find one whose batch lies below the end of a look-up, before the
+// log is walked from its start. An append waits for its write with at most a few hundred entries noted.
+const stepsBack = 1024
+
+// Locate returns position and header of the first batch whose last offset is offset or higher, among those that end at or
+// before byte end. It is not found if all of them lie below offset; a tail of zeros is an end as well. Bytes on the way
+// that are no batch are a *CorruptError with the position, whose LastOffset tells how far the log is good.
+//
+// An entry of the offset index is a hint: it is used only if a batch begins at its position whose offsets fit the entry.
+// If not, or if the walk from there meets bytes that are no batch, the log is walked from its start, and the look-up counts
+// in Suspects. The answer is the same with any index, damaged or missing. Source: LogSegment.translateOffset, where the
+// index is believed.
+func (s *Segment) Locate(offset, end int64) (pos int64, h Header, found bool, err error) {
+	end, err = s.limit(end)
+	if err != nil || end <= 0 {
+		return 0, Header{}, false, err
+	}
+	start, err := s.hint(offset, end)
+	if err != nil {
+		return 0, Header{}, false, err
+	}
+	h, found, err = s.find(start, end, offset)
+	if err != nil && start > 0 && !isReadError(err) {
+		// Either the log is damaged, or the hint was wrong and looked right.
+		h2, found2, err2 := s.find(0, end, offset)
+		if err2 == nil {
+			s.suspects.Add(1)
+		}
+		h, found, err = h2, found2, err2
+	}
+	return h.Position, h, found, err
+}
+
+// find walks headers from a batch boundary to the first batch whose last offset is offset or higher.
+func (s *Segment) find(from, end, offset int64) (Header, bool, error) {
+	c := s.ScanHeaders(from, end)
+	for c.Next() {
+		if c.header.LastOffset >= offset {
+			return c.header, true, nil
+		}
+	}
+	return Header{}, false, c.tail.failure()
+}
+
+// failure returns why a walk over bytes that should be good ended before their end.
+func (t *Tail) failure() error {
+	if t.Kind == CleanEnd || t.Kind == ZeroTail {
+		return nil
+	}
+	return t.Reason
+}
+
+// hint returns the position of a batch at or before the first one whose last offset is offset or higher: from the
+// index if its entry stands the test, else 0.
+func (s *Segment) hint(offset, end int64) (int64, error) {
+	e, err := s.lookup(offset, end)
+	if err != nil {
+		if errors.Is(err, ErrClosed) {
+			return 0, err
+		}
+		s.suspects.Add(1)
+		return 0, nil
+	}
+	if e.Position <= 0 {
+		if e.Position < 0 {
+			s.suspects.Add(1)
+		}
+		return 0, nil
+	}
+	ok, err := s.fits(e, end)
+	if err != nil {
+		return 0, err
+	}
+	if !ok {
+		s.suspects.Add(1)
+		return 0, nil
+	}
+	return int64(e.Position), nil
+}
+
+// lookup asks the offset index for the greatest entry that is not above offset and whose batch begins below end.
+func (s *Segment) lookup(offset, end int64) (e index.OffsetPosition, err error) {
+	if err := s.enter(); err != nil {
+		return e, err
+	}
+	defer s.leave()
+	x, err := s.files.offset.get(s, openOffsetIndex)
+	if err != nil {
+		return e, err
+	}
+	for range stepsBack {
+		if e, err = x.Lookup(offset); err != nil || int64(e.Position) < end || e.Offset <= s.base {
+			return e, err
+		}
+		offset = e.Offset - 1
+	}
+	return index.OffsetPosition{Offset: s.base, Position: -1}, nil
+}
+
+// fits tells whether a batch begins at the position of an index entry that the entry can be about. Kafka writes the last
+// offset of the batch; up to 3.8 the last offset of an append of several batches with the position of the first; an
+// entry with any offset of the batch is a right bound too. A random place passes with a probability of about 2^-40: the
+// magic, the length, and 64 bits of offset have to fit.
+func (s *Segment) fits(e index.OffsetPosition, end int64) (bool, error) {
+	h, err := s.HeaderAt(int64(e.Position), end)
+	if err != nil {
+		if isReadError(err) {
+			return false, err
+		}
+		return false, nil
+	}
+	if h.Magic < record.Magic {
+		// The stored offset is the last one, the first is not stored.
+		return h.LastOffset >= s.base && h.LastOffset <= e.Offset, nil
+	}
+	return h.BaseOffset >= s.base && h.BaseOffset <= e.Offset && h.LastOffset >= h.BaseOffset, nil
+}
+
+// Suspects returns how many look-ups found an index entry that does not fit the log, or could not use an index at all.
+// They were answered from the log. If it is not 0, the indexes are worth a rebuild: ResetIndexes, Note for each batch of a
+// scan, Seal.
+func (s *Segment) Suspects() int64 { return s.suspects.Load() }
+
+// NextOffset returns the offset after the last batch, or the base offset if there is none: what the next append to this
+// segment would get. It is remembered from Note, else the headers are walked from the last index entry to the logical
+// size; a torn batch at the end does not count. Damage in between is a *CorruptError, with the offset up to there. Source:
+// LogSegment.readNextOffset.
+func (s *Segment) NextOffset() (int64, error) {
+	s.noted.Lock()
+	next := s.noted.next
+	s.noted.Unlock()
+	if next >= 0 {
+		return next, nil
+	}
+	end, err := s.Size()
+	if err != nil {
+		return 0, err
+	}
+	next, err = s.nextOffset(end)
+	if err == nil {
+		s.noted.Lock()
+		if s.noted.next < 0 {
+			s.noted.next = next
+		}
+		s.noted.Unlock()
+	}
+	return next, err
+}
+
+// nextOffset returns the offset after the last batch below end.
+func (s *Segment) nextOffset(end int64) (int64, error) {
+	start, err := s.hint(maxOffset(s.base), end)
+	if err != nil {
+		return 0, err
+	}
+	next, tail := s.walkToEnd(start, end)
+	if tail.Kind == Damage && start > 0 {
+		next, tail = s.walkToEnd(0, end)
+		if tail.Kind != Damage {
+			s.suspects.Add(1)
+		}
+	}
+	if tail.Kind == Damage || tail.Kind == Unfinished {
+		return next, tail.Reason
+	}
+	return next, nil
+}
+
+func (s *Segment) walkToEnd(from, end int64) (next int64, t Tail) {
+	next = s.base
+	c := s.ScanHeaders(from, end)
+	for c.Next() {
+		next = c.header.NextOffset()
+	}
+	return next, c.tail
+}
+
+// maxOffset is the greatest offset that a segment with that base offset can hold.
+func maxOffset(base int64) int64 {
+	if base > 1<<63-1-MaxRelativeOffset {
+		return 1<<63 - 1
+	}
+	return base + MaxRelativeOffset
+}
