@@ -289,15 +289,15 @@ func FuzzDecompressZstd(f *testing.F)   { fuzzDecompress(f, Zstd) }
 // data through the codec and back.
 func fuzzDecompress(f *testing.F, c Compression) {
 	for name, plain := range texts() {
-		if len(plain) > 70<<10 {
-			continue
-		}
 		p, err := appendCompressed(nil, c, 0, plain)
 		if err != nil {
 			f.Fatalf("%s: %v", name, err)
 		}
+		if len(p) > 4<<10 {
+			continue // A fuzzer gets nowhere with long inputs; the zeros have many blocks in few bytes.
+		}
 		f.Add(p)
-		if len(plain) < 1<<10 {
+		if len(plain) <= 1<<10 {
 			f.Add(append(bytes.Clone(p), p...))
 			f.Add(plain)
 		}
