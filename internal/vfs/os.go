@@ -238,8 +238,8 @@ func (f *osFile) DropCache(off, n int64) error {
 // control runs do with the descriptor, which stays open meanwhile.
 func (f *osFile) control(do func(fd uintptr) error) error {
 	var err error
-	if rawErr := f.raw.Control(func(fd uintptr) { err = do(fd) }); rawErr != nil {
-		return rawErr
+	if f.raw.Control(func(fd uintptr) { err = do(fd) }) != nil {
+		return fs.ErrClosed // the only reason, and the error of package os for it is not exported
 	}
 	return err
 }

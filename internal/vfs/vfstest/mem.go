@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -73,8 +74,7 @@ func (m *Mem) now() time.Time {
 
 // split returns the elements of a path.
 func split(name string) []string {
-	name = filepath.Clean(name)
-	name = filepath.ToSlash(name[len(filepath.VolumeName(name)):])
+	name = path.Clean("/" + filepath.ToSlash(name[len(filepath.VolumeName(name)):]))
 	return strings.FieldsFunc(name, func(r rune) bool { return r == '/' })
 }
 
@@ -151,8 +151,8 @@ func (m *Mem) open(name string, flag int) (*inode, error) {
 	return n, nil
 }
 
-func (m *Mem) create(d *directory, last, path string) *inode {
-	n := newInode(path)
+func (m *Mem) create(d *directory, last, name string) *inode {
+	n := newInode(name)
 	n.modTime, n.links = m.now(), 1
 	d.change(&change{name: last, n: n})
 	return n
