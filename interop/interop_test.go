@@ -360,9 +360,13 @@ func TestSettingsReachKafka(t *testing.T) {
 	if n := len(must(s.State(false))(t).Segments); n != 3 {
 		t.Errorf("%d segments after the change, want 3 as before", n)
 	}
-	_, _, err := d.OpenSession(interop.SessionRequest{Dir: partitionDir(t), Settings: interop.Settings{Other: map[string]string{"segment.bites": "1"}}})
+	misspelled := interop.Settings{Other: map[string]string{"segment.bites": "1"}}
+	_, _, err := d.OpenSession(interop.SessionRequest{Dir: partitionDir(t), Settings: misspelled})
 	if err == nil || interop.AsError(err) != nil || !strings.Contains(err.Error(), "segment.bites") {
-		t.Errorf("misspelled setting: %v, want an error that is not Kafka's", err)
+		t.Errorf("misspelled setting of a session: %v, want an error that is not Kafka's", err)
+	}
+	if got, err := d.Open(interop.OpenRequest{Dir: partitionDir(t), Settings: misspelled}); err == nil {
+		t.Errorf("misspelled setting of an open: %+v, want an error: Kafka was not asked", got)
 	}
 }
 

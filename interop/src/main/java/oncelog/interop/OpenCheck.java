@@ -65,6 +65,8 @@ final class OpenCheck {
                 stopped.put("recoveryPoint", p.stop());
                 stopped.put("logStart", p.logStartToCheckpoint());
             }
+        } catch (BadRequest e) {
+            throw e;
         } catch (Exception | StackOverflowError | AssertionError e) {
             out.put("loaded", false);
             Failure.describe(e, out.putObject("failure"));
