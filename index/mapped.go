@@ -1,12 +1,12 @@
 package index
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"math"
-	"os"
 	"sync"
 	"sync/atomic"
 
@@ -95,9 +95,9 @@ func openMapped(x *mapped, fsys vfs.FS, path string, base int64, c Config, l lay
 
 // openExisting opens path. A missing file is nil.
 func openExisting(fsys vfs.FS, path string, readOnly bool) (vfs.File, error) {
-	flag := os.O_RDWR
+	flag := vfs.O_RDWR
 	if readOnly {
-		flag = os.O_RDONLY
+		flag = vfs.O_RDONLY
 	}
 	f, err := fsys.OpenFile(path, flag, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +110,7 @@ func openExisting(fsys vfs.FS, path string, readOnly bool) (vfs.File, error) {
 }
 
 func create(fsys vfs.FS, path string) (vfs.File, error) {
-	f, err := fsys.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := fsys.OpenFile(path, vfs.O_RDWR|vfs.O_CREATE|vfs.O_EXCL, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("index: %w", err)
 	}
@@ -154,19 +154,26 @@ func (x *mapped) beforeZeros(slots int) (int, error) {
 	if slots == 1 {
 		return 1, nil
 	}
-	const chunk = 8184 // whole entries of both sizes, two pages at most
-	buf := make([]byte, min(chunk, slots*x.size))
-	for end := slots * x.size; end > 0; {
-		p := buf[:min(len(buf), end)]
+	// Backwards, and in growing pieces: the usual file ends in an entry, a copied one in ten million zeros.
+	const first, most = 8 << 10, 512 << 10
+	var buf []byte
+	for step, end := first, slots*x.size; end > 0; step = min(2*step, most) {
+		if len(buf) < min(step, end) {
+			buf = make([]byte, min(step, end))
+		}
+		p := buf[:min(step, end)]
 		if err := readFull(x.file, p, int64(end-len(p))); err != nil {
 			return 0, fmt.Errorf("index: %s: read: %w", x.path, err)
 		}
-		for i := len(p) - 1; i >= 0; i-- {
-			if p[i] != 0 {
-				return (end-len(p)+i)/x.size + 1, nil
-			}
-		}
 		end -= len(p)
+		if p[0] == 0 && bytes.Equal(p[1:], p[:len(p)-1]) { // all zeros, said by the fastest loop there is
+			continue
+		}
+		i := len(p) - 1
+		for p[i] == 0 {
+			i--
+		}
+		return (end+i)/x.size + 1, nil
 	}
 	return 0, nil
 }

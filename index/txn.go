@@ -131,7 +131,7 @@ func (x *Txn) Append(t AbortedTxn) error {
 	return nil
 }
 
-// Collect returns the entries that a fetch of the offsets [fetchOffset, upperBound) has to know, in order: those that
+// Collect returns the entries that a fetch of the offsets [fetchOffset, upperBound), not empty, has to know, in order: those that
 // end at or behind fetchOffset and begin below upperBound. The slice is the caller's, nil if there is none. complete
 // says that no later entry, in this segment or in a later one, can belong to them, so the search may stop.
 // Source: TransactionIndex.collectAbortedTxns.

@@ -227,8 +227,9 @@ func (x *Txn) checked(i int, p []byte, last int64) (AbortedTxn, error) {
 }
 
 // firstEnding returns the number of the first entry whose last offset is offset or more. A log with many aborts has
-// hundreds of thousands of entries a segment, and every fetch of committed data asks. With KafkaOpen the answer is
-// 0, so that the entries before it are looked at as Kafka does.
+// hundreds of thousands of entries a segment, and every fetch of committed data asks. None of the entries before it
+// can end the search: its last stable offset is at most one behind its last offset, so not above offset. With
+// KafkaOpen, which does not check that, the answer is 0.
 func (x *Txn) firstEnding(offset int64) (int64, error) {
 	lo, hi := int64(0), x.n.Load()
 	if x.kafka || hi <= txnChunk {
