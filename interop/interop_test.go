@@ -416,11 +416,11 @@ func TestManyOpensLeakNothing(t *testing.T) {
 	open(50, interop.OpenRequest{})
 	before := must(d.Usage())(t)
 	open(300, interop.OpenRequest{})
-	open(300, interop.OpenRequest{Clean: true, RecoveryPoint: at.RecoveryPoint})
-	open(300, interop.OpenRequest{Stop: true})
+	open(100, interop.OpenRequest{Clean: true, RecoveryPoint: at.RecoveryPoint})
+	open(100, interop.OpenRequest{Stop: true})
 	// Other names: metrics are kept by topic. Refused: the segments loaded so far must not stay open.
 	parent := filepath.Dir(dir)
-	for i := range 100 {
+	for i := range 60 {
 		named := filepath.Join(parent, fmt.Sprintf("topic%d-0", i))
 		if err := os.CopyFS(named, os.DirFS(dir)); err != nil {
 			t.Fatal(err)
@@ -441,7 +441,7 @@ func TestManyOpensLeakNothing(t *testing.T) {
 	after := must(d.Usage())(t)
 	t.Logf("before %+v, after %+v", before, after)
 	if after.OpenFiles > before.OpenFiles+5 || after.Maps > before.Maps+5 || after.Metrics > before.Metrics {
-		t.Errorf("held before %+v, after 1200 opens %+v: want the same", before, after)
+		t.Errorf("held before %+v, after hundreds of opens %+v: want the same", before, after)
 	}
 }
 
