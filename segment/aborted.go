@@ -36,8 +36,12 @@ func (s *Segment) UpperBound(pos, size, end int64) (offset int64, ok bool, err e
 	case err == nil && (!ok || int64(e.Position) >= end):
 		return 0, false, nil
 	case err == nil && int64(e.Position) >= pos+size:
-		if ok, err = s.fits(e, end); ok || err != nil {
-			return e.Offset, ok, err
+		h, err := s.HeaderAt(int64(e.Position), end)
+		if isReadError(err) {
+			return 0, false, err
+		}
+		if err == nil && s.fits(&h, e) {
+			return e.Offset, true, nil
 		}
 	}
 	s.suspects.Add(1)

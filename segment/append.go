@@ -63,8 +63,10 @@ func (s *Segment) Note(b record.Batch, pos int64) error {
 	if err := s.CanAppend(pos, size, last); err != nil {
 		return err
 	}
-	newest := s.note(b.MaxTimestamp(), last, pos)
-	var err error
+	newest, err := s.note(b.MaxTimestamp(), last, pos)
+	if err != nil {
+		return err
+	}
 	if s.since > s.cfg.interval() {
 		s.since = 0
 		err = s.addEntries(last, pos, newest)
@@ -74,10 +76,18 @@ func (s *Segment) Note(b record.Batch, pos int64) error {
 	return err
 }
 
-// note takes the timestamp and the offset of a batch at pos and returns the newest timestamp.
-func (s *Segment) note(timestamp, last, pos int64) index.TimestampOffset {
+// note takes the timestamp and the offset of a batch at pos and returns the newest timestamp. An error comes only from
+// reading the batches before pos, where they are not known.
+func (s *Segment) note(timestamp, last, pos int64) (index.TimestampOffset, error) {
 	s.noted.Lock()
 	defer s.noted.Unlock()
+	if !s.noted.newestKnown {
+		newest, err := s.newestBelow(pos)
+		if err != nil {
+			return newest, err
+		}
+		s.noted.newest, s.noted.newestKnown = newest, true
+	}
 	s.noted.next = last + 1
 	if timestamp > s.noted.newest.Timestamp {
 		s.noted.newest = index.TimestampOffset{Timestamp: timestamp, Offset: last}
@@ -85,7 +95,7 @@ func (s *Segment) note(timestamp, last, pos int64) index.TimestampOffset {
 	if pos == 0 {
 		s.noted.first, s.noted.firstKnown = timestamp, true
 	}
-	return s.noted.newest
+	return s.noted.newest, nil
 }
 
 // addEntries adds one entry to each index. Neither keeps the other from getting its entry.

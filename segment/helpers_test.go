@@ -50,8 +50,8 @@ func (c spec) batch(t testing.TB) record.Batch {
 	return bytes.Clone(batch)
 }
 
-// b is a valid batch of n records.
-func b(t testing.TB, base int64, n int) record.Batch {
+// some is a valid batch of n records.
+func some(t testing.TB, base int64, n int) record.Batch {
 	return spec{base: base, records: n, value: 20}.batch(t)
 }
 

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"errors"
+	"io/fs"
 
 	"github.com/oncelog/oncelog/index"
 	"github.com/oncelog/oncelog/record"
@@ -24,14 +25,15 @@ func (s *Segment) Locate(offset, end int64) (pos int64, h Header, found bool, er
 	if err != nil || end <= 0 {
 		return 0, Header{}, false, err
 	}
-	start, err := s.hint(offset, end)
+	c, err := s.hint(offset, end)
 	if err != nil {
 		return 0, Header{}, false, err
 	}
-	h, found, err = s.find(start, end, offset)
-	if err != nil && start > 0 && !isReadError(err) {
+	hinted := c.header.Position > 0
+	h, found, err = c.find(offset)
+	if err != nil && hinted && !isReadError(err) {
 		// Either the log is damaged, or the hint was wrong and looked right.
-		h2, found2, err2 := s.find(0, end, offset)
+		h2, found2, err2 := s.ScanHeaders(0, end).find(offset)
 		if err2 == nil {
 			s.suspects.Add(1)
 		}
@@ -40,15 +42,17 @@ func (s *Segment) Locate(offset, end int64) (pos int64, h Header, found bool, er
 	return h.Position, h, found, err
 }
 
-// find walks headers from a batch boundary to the first batch whose last offset is offset or higher.
-func (s *Segment) find(from, end, offset int64) (Header, bool, error) {
-	c := s.ScanHeaders(from, end)
-	for c.Next() {
-		if c.header.LastOffset >= offset {
-			return c.header, true, nil
-		}
+// find goes on, from the present batch if there is one, to the first batch whose last offset is offset or higher, and ends
+// the walk.
+func (c *HeaderScanner) find(offset int64) (h Header, found bool, err error) {
+	found = c.header.Size > 0 && c.header.LastOffset >= offset
+	for !found && c.Next() {
+		found = c.header.LastOffset >= offset
 	}
-	return Header{}, false, c.tail.failure()
+	h, err = c.header, c.tail.failure()
+	c.done = true
+	c.w.release()
+	return h, found, err
 }
 
 // failure returns why a walk over bytes that should be good ended before their end.
@@ -59,36 +63,38 @@ func (t *Tail) failure() error {
 	return t.Reason
 }
 
-// hint returns the position of a batch at or before the first one whose last offset is offset or higher: from the
-// index if its entry stands the test, else 0.
-func (s *Segment) hint(offset, end int64) (int64, error) {
+// hint returns a walk that begins at or before the first batch whose last offset is offset or higher: at the position of
+// an index entry, standing on the batch there, if the entry stands the test, else at 0.
+func (s *Segment) hint(offset, end int64) (*HeaderScanner, error) {
 	e, err := s.lookup(offset, end)
-	if err != nil {
-		if errors.Is(err, ErrClosed) {
-			return 0, err
-		}
+	if errors.Is(err, ErrClosed) {
+		return nil, err
+	}
+	if err != nil || e.Position < 0 {
 		s.suspects.Add(1)
-		return 0, nil
+		return s.ScanHeaders(0, end), nil
 	}
-	if e.Position <= 0 {
-		if e.Position < 0 {
-			s.suspects.Add(1)
+	if e.Position > 0 {
+		c := s.ScanHeaders(int64(e.Position), end)
+		if c.Next() && s.fits(&c.header, e) {
+			return c, nil
 		}
-		return 0, nil
-	}
-	ok, err := s.fits(e, end)
-	if err != nil {
-		return 0, err
-	}
-	if !ok {
+		if err := c.Err(); err != nil && !errors.Is(err, fs.ErrInvalid) {
+			return nil, err
+		}
+		c.w.release()
 		s.suspects.Add(1)
-		return 0, nil
 	}
-	return int64(e.Position), nil
+	return s.ScanHeaders(0, end), nil
 }
 
-// lookup asks the offset index for the greatest entry that is not above offset and whose batch begins below end.
+// lookup asks the offset index for the greatest entry that is not above offset and whose batch begins below end. The position
+// is negative if the index cannot be right.
 func (s *Segment) lookup(offset, end int64) (e index.OffsetPosition, err error) {
+	size, err := s.Size()
+	if err != nil {
+		return e, err
+	}
 	if err := s.enter(); err != nil {
 		return e, err
 	}
@@ -98,31 +104,28 @@ func (s *Segment) lookup(offset, end int64) (e index.OffsetPosition, err error) 
 		return e, err
 	}
 	for range stepsBack {
-		if e, err = x.Lookup(offset); err != nil || int64(e.Position) < end || e.Offset <= s.base {
+		e, err = x.Lookup(offset)
+		if err != nil || int64(e.Position) < end {
 			return e, err
+		}
+		if int64(e.Position) >= size || e.Offset <= s.base {
+			break
 		}
 		offset = e.Offset - 1
 	}
 	return index.OffsetPosition{Offset: s.base, Position: -1}, nil
 }
 
-// fits tells whether a batch begins at the position of an index entry that the entry can be about. Kafka writes the last
-// offset of the batch; up to 3.8 the last offset of an append of several batches with the position of the first; an
-// entry with any offset of the batch is a right bound too. A random place passes with a probability of about 2^-40: the
-// magic, the length, and 64 bits of offset have to fit.
-func (s *Segment) fits(e index.OffsetPosition, end int64) (bool, error) {
-	h, err := s.HeaderAt(int64(e.Position), end)
-	if err != nil {
-		if isReadError(err) {
-			return false, err
-		}
-		return false, nil
-	}
+// fits tells whether an index entry can be about the batch at its position. Kafka writes the last offset of the batch; up to
+// 3.8 the last offset of an append of several batches with the position of the first; an entry with any offset of the batch
+// is a right bound too. A random place passes with a probability of about 2^-40: the magic, the length, and 64 bits of
+// offset have to fit.
+func (s *Segment) fits(h *Header, e index.OffsetPosition) bool {
 	if h.Magic < record.Magic {
 		// The stored offset is the last one, the first is not stored.
-		return h.LastOffset >= s.base && h.LastOffset <= e.Offset, nil
+		return h.LastOffset >= s.base && h.LastOffset <= e.Offset
 	}
-	return h.BaseOffset >= s.base && h.BaseOffset <= e.Offset && h.LastOffset >= h.BaseOffset, nil
+	return h.BaseOffset >= s.base && h.BaseOffset <= e.Offset && h.LastOffset >= h.BaseOffset
 }
 
 // Suspects returns how many look-ups found an index entry that does not fit the log, or could not use an index at all.
@@ -158,13 +161,14 @@ func (s *Segment) NextOffset() (int64, error) {
 
 // nextOffset returns the offset after the last batch below end.
 func (s *Segment) nextOffset(end int64) (int64, error) {
-	start, err := s.hint(maxOffset(s.base), end)
+	c, err := s.hint(maxOffset(s.base), end)
 	if err != nil {
 		return 0, err
 	}
-	next, tail := s.walkToEnd(start, end)
-	if tail.Kind == Damage && start > 0 {
-		next, tail = s.walkToEnd(0, end)
+	hinted := c.header.Position > 0
+	next, tail := c.last(s.base)
+	if tail.Kind == Damage && hinted {
+		next, tail = s.ScanHeaders(0, end).last(s.base)
 		if tail.Kind != Damage {
 			s.suspects.Add(1)
 		}
@@ -175,9 +179,12 @@ func (s *Segment) nextOffset(end int64) (int64, error) {
 	return next, nil
 }
 
-func (s *Segment) walkToEnd(from, end int64) (next int64, t Tail) {
-	next = s.base
-	c := s.ScanHeaders(from, end)
+// last goes to the end of the walk and returns the offset after the last batch, or base if there is none.
+func (c *HeaderScanner) last(base int64) (next int64, t Tail) {
+	next = base
+	if c.header.Size > 0 {
+		next = c.header.NextOffset()
+	}
 	for c.Next() {
 		next = c.header.NextOffset()
 	}

@@ -52,6 +52,7 @@ func (s *Segment) HeaderAt(pos, end int64) (Header, error) {
 		return Header{}, s.outside(pos, end)
 	}
 	w := window{s: s, end: end}
+	defer w.release()
 	head, size, err := w.entry(pos)
 	if err != nil {
 		return Header{}, s.corrupt(pos, err)

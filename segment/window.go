@@ -11,9 +11,9 @@ import (
 const (
 	// scanStep is how much a full scan reads at once: larger reads bring nothing, smaller ones cost system calls.
 	scanStep = 1 << 20
-	// A walk of headers begins with a small read, since most walks go from an index entry to a batch nearby, and doubles
-	// it up to maxStep.
-	minStep = 4 << 10
+	// A walk of headers begins with a small read, since most walks go from an index entry to a batch nearby, about twice
+	// the usual index interval, and doubles it up to maxStep.
+	minStep = 8 << 10
 	maxStep = 256 << 10
 	// From this size on a batch is stepped over without being read by a walk of headers.
 	skipSize = 64 << 10
@@ -31,8 +31,11 @@ type window struct {
 	buf  []byte // what is in memory
 }
 
-// scanBuffers holds buffers of scanStep bytes.
-var scanBuffers = sync.Pool{New: func() any { return new([scanStep]byte) }}
+// Buffers of the two usual sizes are kept for the next walk.
+var (
+	scanBuffers = sync.Pool{New: func() any { return new([scanStep]byte) }}
+	stepBuffers = sync.Pool{New: func() any { return new([maxStep]byte) }}
+)
 
 // view returns n bytes at pos, which must lie below end. They are valid until the next call.
 func (w *window) view(pos, n int64) ([]byte, error) {
@@ -48,33 +51,46 @@ func (w *window) fill(pos, n int64) ([]byte, error) {
 	if at := pos - w.pos; at >= 0 && at < int64(len(w.buf)) {
 		keep = w.buf[at:]
 	}
-	buf := w.buf[:cap(w.buf)]
+	old, buf := w.buf, w.buf[:cap(w.buf)]
 	if int64(len(buf)) < want || len(buf) > scanStep && want <= scanStep {
-		buf = w.allocate(want)
+		buf = allocate(want)
 	}
 	have := int64(copy(buf, keep))
 	w.buf, w.pos = buf[:0], pos
+	if cap(old) != cap(buf) {
+		recycle(old)
+	}
 	if have < want {
 		if err := w.s.readAt(buf[have:want], pos+have); err != nil {
 			return nil, err
 		}
 	}
-	w.buf = buf[:max(have, want)]
+	w.buf = buf[:want]
 	return w.buf[:n:n], nil
 }
 
-func (w *window) allocate(n int64) []byte {
-	if n <= maxStep || n > scanStep {
-		return make([]byte, n)
+func allocate(n int64) []byte {
+	switch {
+	case n <= maxStep:
+		return stepBuffers.Get().(*[maxStep]byte)[:]
+	case n <= scanStep:
+		return scanBuffers.Get().(*[scanStep]byte)[:]
 	}
-	return scanBuffers.Get().(*[scanStep]byte)[:]
+	return make([]byte, n)
+}
+
+func recycle(buf []byte) {
+	switch cap(buf) {
+	case maxStep:
+		stepBuffers.Put((*[maxStep]byte)(buf[:maxStep]))
+	case scanStep:
+		scanBuffers.Put((*[scanStep]byte)(buf[:scanStep]))
+	}
 }
 
 // release gives the buffer back. What view returned is invalid from then on.
 func (w *window) release() {
-	if cap(w.buf) == scanStep {
-		scanBuffers.Put((*[scanStep]byte)(w.buf[:scanStep]))
-	}
+	recycle(w.buf)
 	w.buf, w.pos = nil, 0
 }
 
