@@ -6,6 +6,24 @@ import (
 	"github.com/oncelog/oncelog/index"
 )
 
+// AppendAborted adds an aborted transaction, whose marker is in this segment, to the transaction index, which is created
+// with the first one. Unlike the other indexes this one may be added to whether or not the segment takes appends, since
+// recovery fills it for sealed segments too; a read-only segment is ErrNotWritable.
+func (s *Segment) AppendAborted(t index.AbortedTxn) error {
+	if s.cfg.ReadOnly {
+		return s.notWritable()
+	}
+	return s.withTxn(func(x *index.Txn) error { return x.Append(t) })
+}
+
+// ResetTxnIndex empties the transaction index, for AppendAborted to fill again. A missing one stays missing.
+func (s *Segment) ResetTxnIndex() error {
+	if s.cfg.ReadOnly {
+		return s.notWritable()
+	}
+	return s.withTxn(func(x *index.Txn) error { return x.Reset() })
+}
+
 // AbortedTxns returns the aborted transactions, among those whose marker is in this segment, that a fetch of the offsets
 // [from, upper) has to know: marker at or above from, first offset below upper. Complete tells that no later segment can
 // hold another one; if it is false, ask the next segment too. A missing index is an empty one. Source:

@@ -155,12 +155,3 @@ func (s *Segment) IndexFull() (full bool, err error) {
 	})
 	return full, err
 }
-
-// AppendAborted adds an aborted transaction, whose marker is in this segment, to the transaction index, which is created
-// with the first one.
-func (s *Segment) AppendAborted(t index.AbortedTxn) error {
-	if !s.writable.Load() {
-		return s.notWritable()
-	}
-	return s.withTxn(func(x *index.Txn) error { return x.Append(t) })
-}

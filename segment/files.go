@@ -295,3 +295,16 @@ func (s *Segment) Remove() error {
 	}
 	return errors.Join(errs...)
 }
+
+// RemoveIndexes removes the index files with that base offset in dir, which an earlier segment of the same base offset left
+// behind; missing ones are passed over. A log file stays. No segment with that base offset may be open. Kafka removes such
+// files, the log too, when it rolls (LocalLog.roll).
+func RemoveIndexes(fsys vfs.FS, dir string, base int64) error {
+	for _, kind := range segmentKinds[1:] {
+		err := fsys.Remove(Name{Kind: kind, Offset: base}.Path(dir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("segment: remove: %w", err)
+		}
+	}
+	return nil
+}

@@ -325,8 +325,19 @@ func TestAbortedTxns(t *testing.T) {
 		}
 		ok(t, s.Flush())
 		ok(t, s.Seal())
-		if err := s.AppendAborted(all[0]); !errors.Is(err, ErrNotWritable) {
-			t.Errorf("append to a sealed segment: %v", err)
+		ok(t, s.ResetTxnIndex())
+		if txns, _, err := s.AbortedTxns(0, 100); err != nil || len(txns) != 0 {
+			t.Fatalf("after a reset: %v %v", txns, err)
+		}
+		ok(t, s.AppendAborted(all[0]))
+		ok(t, s.Close())
+		s = Open(st.FS, st.dir, 0, Config{ReadOnly: true})
+		defer s.Close()
+		if txns, _, err := s.AbortedTxns(0, 100); err != nil || len(txns) != 1 {
+			t.Fatalf("filled again: %v %v", txns, err)
+		}
+		if err := s.AppendAborted(all[1]); !errors.Is(err, ErrNotWritable) {
+			t.Errorf("append to a read-only segment: %v", err)
 		}
 	})
 }
