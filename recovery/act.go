@@ -1,0 +1,245 @@
+package recovery
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/oncelog/oncelog/producerstate"
+	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/segment"
+)
+
+// syncBeforeTrust makes sure that what the scan will read is what a second crash would leave: the files behind the
+// recovery point are synced, as is the directory, and then dropped from the page cache, which after a failed sync may
+// show bytes that never reached the disk. It tells whether dropping changed where the good batches end.
+func (l *loader) syncBeforeTrust(from placeInLog, at Position) (changed bool, err error) {
+	compare := l.us && l.sameBoot && l.slot.Mode != SyncCommit
+	var before placeInLog
+	if compare {
+		if before, err = l.endOfGood(from, at); err != nil {
+			return false, err
+		}
+	}
+	for s := range l.segments.From(from.segment) {
+		if err := s.Sync(); err != nil {
+			return false, fmt.Errorf("recovery: sync before reading: %w", err)
+		}
+	}
+	if err := l.fsys.SyncDir(l.p.Dir); err != nil {
+		return false, fmt.Errorf("recovery: sync before reading: %w", err)
+	}
+	for s := range l.segments.From(from.segment) {
+		if err := s.DropCache(); err != nil {
+			l.p.Logger.Debug("page cache could not be dropped", "file", s.Path(), "err", err)
+		}
+	}
+	if !compare {
+		return false, nil
+	}
+	after, err := l.endOfGood(from, at)
+	return before != after, err
+}
+
+// endOfGood is where the first bad byte lies.
+func (l *loader) endOfGood(from placeInLog, at Position) (placeInLog, error) {
+	expect := at.Offset
+	place := from
+	for s := range l.segments.From(from.segment) {
+		place.segment = s.BaseOffset()
+		c := s.ScanWith(place.position, segment.ToEnd, segment.ScanOptions{Ordered: true, After: expect})
+		for c.Next() {
+			expect = c.Batch().NextOffset()
+		}
+		if err := c.Err(); err != nil {
+			return place, fmt.Errorf("recovery: %w", err)
+		}
+		t := c.Tail()
+		place.position = t.Position
+		if t.Kind != segment.CleanEnd && t.Kind != segment.ZeroTail {
+			return place, nil
+		}
+		if _, more := l.segments.Higher(s.BaseOffset()); more {
+			place = placeInLog{}
+		}
+	}
+	return place, nil
+}
+
+// refuseOrAct carries the judgement out, or refuses because of it.
+func (l *loader) refuseOrAct(j *judgement) error {
+	l.end = j.end
+	if l.p.ReadOnly {
+		return l.actInMemory(j)
+	}
+	if l.report.Refused() {
+		return l.refused()
+	}
+	if len(j.cuts) == 0 {
+		return l.fillEnd()
+	}
+	if err := l.act(j); err != nil {
+		return err
+	}
+	return l.fillEnd()
+}
+
+// act cuts. Nothing goes before there is a synced copy of it; the snapshots that speak of it go first, then later
+// segments, the last one first, then the bytes at the end of a file, so that whatever a crash interrupts leaves a log
+// that ends somewhere, with less behind it. The state file is written when all of it is done.
+func (l *loader) act(j *judgement) error {
+	for i := range j.cuts {
+		if err := l.keep(&j.cuts[i]); err != nil {
+			return err
+		}
+	}
+	if err := l.removeSnapshotsAbove(j.end.Offset); err != nil {
+		return err
+	}
+	removed := false
+	for i := len(j.cuts) - 1; i >= 0; i-- {
+		if c := &j.cuts[i]; c.whole {
+			if err := c.segment.Remove(); err != nil {
+				return fmt.Errorf("recovery: %w", err)
+			}
+			l.segments = l.segments.Without(c.segment.BaseOffset())
+			removed = true
+		}
+	}
+	if removed {
+		if err := l.fsys.SyncDir(l.p.Dir); err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+	}
+	for i := len(j.cuts) - 1; i >= 0; i-- {
+		if c := &j.cuts[i]; !c.whole {
+			if err := l.cutFile(c); err != nil {
+				return err
+			}
+		}
+	}
+	if err := l.fsys.SyncDir(l.p.Dir); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	return nil
+}
+
+// keep copies what a cut will take away. Zeros at the end go before that: on a full disk the space they hold is what the
+// copy needs.
+func (l *loader) keep(c *cut) error {
+	from := c.position
+	if c.whole {
+		from = 0
+	}
+	size, err := c.segment.FileSize()
+	if err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	end, err := lastNonZero(c.segment, from, size)
+	if err != nil {
+		return err
+	}
+	if end < size && !c.whole {
+		f, err := c.segment.File()
+		if err == nil {
+			err = f.Truncate(end)
+		}
+		if err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+		l.report.BytesTrimmed += size - end
+	}
+	name, n, err := keepCopy(l.fsys, l.p.Dir, c.segment, from, end)
+	if err != nil {
+		return err
+	}
+	l.report.BytesCut += n
+	if c.finding >= 0 {
+		l.report.Findings[c.finding].Kept = name
+	}
+	return nil
+}
+
+func (l *loader) cutFile(c *cut) error {
+	f, err := c.segment.File()
+	if err == nil {
+		err = f.Truncate(c.position)
+	}
+	if err == nil {
+		c.segment.SetSize(c.position)
+		err = c.segment.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	return nil
+}
+
+// removeSnapshotsAbove removes the snapshots of offsets that are no longer there, with their side files.
+func (l *loader) removeSnapshotsAbove(offset int64) error {
+	pairs, err := producerstate.ListPairs(l.fsys, l.p.Dir)
+	if err != nil {
+		return err
+	}
+	var gone []int64
+	for _, p := range pairs {
+		if p.Offset > offset {
+			gone = append(gone, p.Offset)
+			l.find(Finding{Path: filepath.Join(l.p.Dir, segment.FileName(segment.KindSnapshot, p.Offset)), Decision: RemoveStale,
+				Offset: offset, End: p.Offset, Reason: "speaks of offsets that are not there any more"})
+		}
+	}
+	return producerstate.RemovePair(l.fsys, l.p.Dir, gone...)
+}
+
+// actInMemory gives a reader the log as it would be after the cuts, as far as sizes go.
+func (l *loader) actInMemory(j *judgement) error {
+	for _, c := range j.cuts {
+		switch {
+		case c.whole:
+			l.segments = l.segments.Without(c.segment.BaseOffset())
+		default:
+			c.segment.SetSize(c.position)
+		}
+	}
+	return l.fillEnd()
+}
+
+// fillEnd finds the last batch where the scan met none: it began at the end of the log, or in an empty segment.
+func (l *loader) fillEnd() error {
+	if l.end.Last.Size > 0 || l.report.Clean && l.us {
+		return nil
+	}
+	for i := l.segments.Len() - 1; i >= 0; i-- {
+		s := l.segments.At(i)
+		size, err := s.Size()
+		if err != nil {
+			return err
+		}
+		if size == 0 {
+			continue
+		}
+		pos, _, err := s.LastIndexed(size)
+		if err != nil {
+			return err
+		}
+		c := s.ScanHeaders(pos, size)
+		var last segment.Header
+		for c.Next() {
+			last = c.Header()
+		}
+		if last.Size == 0 {
+			continue
+		}
+		l.end.Last = last.Identity(s.BaseOffset())
+		l.end.Offset = max(l.end.Offset, last.NextOffset())
+		l.newest = max(l.newest, last.MaxTimestamp)
+		return nil
+	}
+	return nil
+}
+
+// isDamaged tells whether an error is about bytes, not about the disk.
+func isDamaged(err error) bool {
+	return errors.Is(err, record.ErrCorrupt) || errors.Is(err, record.ErrTruncated)
+}

@@ -1,0 +1,442 @@
+package recovery
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/segment"
+)
+
+// judgement is what is to be done about the log files: a list of cuts, in the order of the log.
+type judgement struct {
+	end  Position // of the log after them
+	cuts []cut
+}
+
+// cut removes the bytes of a segment from a position on, or the whole segment.
+type cut struct {
+	segment  *segment.Segment
+	position int64
+	whole    bool
+	finding  int // in the report, to be completed when the bytes have been kept; −1 if they are zeros
+}
+
+// judge finds out where the log ends, and what has to go for it to end there. It changes nothing in the log files.
+func (l *loader) judge() (*judgement, error) {
+	if ok, err := l.closedInOrder(); ok || err != nil {
+		return &judgement{end: l.slot.Durable}, err
+	}
+	from, expect, err := l.scanStart()
+	if err != nil {
+		return nil, err
+	}
+	untrue := false
+	if !l.p.ReadOnly {
+		if untrue, err = l.syncBeforeTrust(from, expect); err != nil {
+			return nil, err
+		}
+	}
+	l.scanned, l.scannedFrom = true, from
+	l.report.RecoveryPoint = min(l.derivedOffset, max(expect.Offset, l.slot.Recovery.Offset))
+	return l.scan(from, expect, untrue || l.slot.SyncFailed && l.us)
+}
+
+// closedInOrder tells whether the last writer closed the log and nothing was touched since: then no batch is read.
+func (l *loader) closedInOrder() (bool, error) {
+	if !l.us || !l.slot.Clean {
+		return false, nil
+	}
+	d := l.slot.Durable
+	active := l.segments.Active()
+	size, err := active.FileSize()
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case d.Last.Size > 0 && active.BaseOffset() == d.Last.SegmentBase:
+		if size != d.EndPosition() {
+			return false, nil
+		}
+	case size != 0 || active.BaseOffset() != d.Offset:
+		return false, nil
+	}
+	ok, err := l.identityIsThere(d.Last)
+	if err != nil || !ok {
+		return false, err
+	}
+	l.report.Clean = true
+	l.recoveryPoint, l.snapshotOffset = l.slot.Recovery, l.slot.SnapshotOffset
+	l.report.RecoveryPoint = d.Offset
+	return true, nil
+}
+
+// identityIsThere tells whether the batch that an identity names is where it says. An identity of size 0 names none.
+func (l *loader) identityIsThere(id record.Identity) (bool, error) {
+	if id.Size == 0 {
+		return true, nil
+	}
+	s, ok := l.segments.Get(id.SegmentBase)
+	if !ok {
+		return false, nil
+	}
+	size, err := s.FileSize()
+	if err != nil {
+		return false, err
+	}
+	if size < id.Position+int64(id.Size) {
+		return false, nil
+	}
+	h, err := s.HeaderAt(id.Position, id.Position+int64(id.Size))
+	if errors.Is(err, record.ErrCorrupt) || errors.Is(err, record.ErrTruncated) || errors.Is(err, record.ErrUnsupportedVersion) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return h.Identity(id.SegmentBase) == id, nil
+}
+
+// scanStart returns where the scan begins, and the position of the log there. It begins with the batch below the
+// recovery point, so that a log whose bytes are not those of the state file is noticed.
+func (l *loader) scanStart() (placeInLog, Position, error) {
+	offset := l.foreign.RecoveryPoint()
+	switch {
+	case l.us && l.slot.Recovery.Last.Size > 0 && l.slot.Recovery.Last.SegmentBase >= l.segments.First().BaseOffset():
+		r := l.slot.Recovery
+		l.derivedFrom, l.derivedOffset = placeInLog{r.Last.SegmentBase, r.EndPosition()}, r.Offset
+		return placeInLog{r.Last.SegmentBase, r.Last.Position}, Position{Offset: r.Last.BaseOffset}, nil
+	case l.us:
+		offset = l.slot.Recovery.Offset
+	case l.foreign.Marker:
+		return l.cleanTail()
+	}
+	s, ok := l.segments.Floor(offset)
+	if !ok {
+		s = l.segments.First()
+	}
+	base := s.BaseOffset()
+	l.derivedFrom, l.derivedOffset = placeInLog{segment: base}, base
+	return placeInLog{segment: base}, Position{Offset: base}, nil
+}
+
+// cleanTail is where the last segment is looked at after another program stopped in order: from its last index entry
+// on, which is where that program would look for the end of the log.
+func (l *loader) cleanTail() (placeInLog, Position, error) {
+	s := l.segments.Active()
+	at := placeInLog{segment: s.BaseOffset()}
+	size, err := s.FileSize()
+	if err != nil {
+		return at, Position{}, err
+	}
+	pos, expect, err := s.LastIndexed(size)
+	if err != nil {
+		return at, Position{}, fmt.Errorf("recovery: %w", err)
+	}
+	at.position = pos
+	return at, Position{Offset: expect}, nil
+}
+
+// scanner walks the log from one segment to the next and stops where a segment does not go on.
+type scanner struct {
+	l      *loader
+	at     Position // end of the last good batch
+	place  placeInLog
+	untrue bool
+	seen   bool // the batch below the durable end
+	j      judgement
+}
+
+// scan walks from a place to the end of the log and judges each place where a segment stops.
+func (l *loader) scan(from placeInLog, at Position, untrue bool) (*judgement, error) {
+	w := &scanner{l: l, at: at, place: from, untrue: untrue}
+	w.seen = l.us && (l.slot.Durable.Last.Size == 0 || placeInLog{l.slot.Durable.Last.SegmentBase, l.slot.Durable.Last.Position}.less(from))
+	s, ok := l.segments.Get(from.segment)
+	if !ok {
+		return nil, l.lostRecoveryPoint(from)
+	}
+	for {
+		if err := l.ctx.Err(); err != nil {
+			return nil, fmt.Errorf("recovery: %w", err)
+		}
+		next, more := l.segments.Higher(s.BaseOffset())
+		stop, err := w.segment(s, next)
+		if err != nil {
+			return nil, err
+		}
+		if stop || !more {
+			break
+		}
+		s = next
+		w.place = placeInLog{segment: s.BaseOffset()}
+		w.at.Offset = max(w.at.Offset, s.BaseOffset())
+	}
+	w.j.end = w.at
+	return &w.j, nil
+}
+
+// lostRecoveryPoint is the case that the segment which holds the recovery point is not there.
+func (l *loader) lostRecoveryPoint(from placeInLog) error {
+	l.find(Finding{Path: l.p.Dir, Decision: Refuse, Problem: true, Position: -1, Bytes: -1,
+		Offset: from.segment, End: l.slot.Durable.Offset, Rule: "below the promised end",
+		Reason: fmt.Sprintf("the segment of base offset %d is gone, although the state file knows of records in it", from.segment)})
+	return l.refused()
+}
+
+// segment scans one segment from the present place and judges its end. stop says that the log ends here.
+func (w *scanner) segment(s, next *segment.Segment) (stop bool, err error) {
+	w.l.report.SegmentsScanned++
+	for {
+		tail, err := w.batches(s)
+		if err != nil {
+			return false, err
+		}
+		f, err := w.facts(s, next, tail)
+		if err != nil {
+			return false, err
+		}
+		r := decide(f)
+		stop, again, err := w.act(s, next, tail, r)
+		if err != nil || !again {
+			return stop, err
+		}
+	}
+}
+
+// batches walks the good batches of a segment from the present place.
+func (w *scanner) batches(s *segment.Segment) (segment.Tail, error) {
+	l := w.l
+	from := w.place.position
+	c := s.ScanWith(from, segment.ToEnd, segment.ScanOptions{Ordered: true, After: w.at.Offset})
+	for c.Next() {
+		b := c.Batch()
+		if !l.gaps && b.Magic() >= record.Magic && b.BaseOffset() != w.at.Offset && w.at.Last.Size > 0 {
+			l.report.BytesScanned += b.Position - from
+			return segment.Tail{Kind: segment.Damage, Position: b.Position, Claimed: int64(b.Size()), LastOffset: w.at.Offset - 1,
+				Reason: &segment.OrderError{BaseOffset: b.BaseOffset(), LastOffset: b.LastOffset(), Want: w.at.Offset}}, nil
+		}
+		id := b.Identity(s.BaseOffset(), b.Position)
+		w.seen = w.seen || id == l.slot.Durable.Last
+		w.at = Position{Offset: b.NextOffset(), Last: id}
+		w.place.position = b.Position + int64(b.Size())
+		l.newest = max(l.newest, b.MaxTimestamp())
+	}
+	l.report.BytesScanned += w.place.position - from
+	if err := c.Err(); err != nil {
+		return segment.Tail{}, fmt.Errorf("recovery: %w", err)
+	}
+	t := c.Tail()
+	t.Position = w.place.position
+	return t, nil
+}
+
+// facts collects what the table needs to know about the place where a segment stops.
+func (w *scanner) facts(s, next *segment.Segment, t segment.Tail) (Facts, error) {
+	l := w.l
+	f := Facts{Writer: Another, Rest: RestNothing, Later: LaterNone, Below: w.below()}
+	if l.us {
+		f.Writer, f.SameBoot, f.Mode, f.Cutting, f.Untrue = Us, l.sameBoot, l.slot.Mode, l.slot.Cutting, w.untrue
+	}
+	if next != nil {
+		f.Later = LaterMisplaced
+		if base := next.BaseOffset(); base == w.at.Offset || base > w.at.Offset && l.gaps {
+			f.Later = LaterFollows
+		}
+	}
+	switch t.Kind {
+	case segment.CleanEnd:
+		return f, nil
+	case segment.ZeroTail:
+		f.Rest = RestZeros
+		return f, nil
+	}
+	_, found, err := w.plausible(s, t)
+	if err != nil && !errors.Is(err, segment.ErrSearchLimit) {
+		return f, fmt.Errorf("recovery: %w", err)
+	}
+	f.Rest = RestGarbage
+	if found || err != nil {
+		f.Rest = RestPlausible
+	}
+	if l.us && l.slot.Mode == SyncCommit {
+		if _, f.Beyond, err = s.FirstNonZero(t.Position+l.slot.GroupBound, segment.ToEnd); err != nil {
+			return f, fmt.Errorf("recovery: %w", err)
+		}
+	}
+	return f, nil
+}
+
+// below tells whether the log stops short of what had been promised.
+func (w *scanner) below() bool {
+	l := w.l
+	if !l.us {
+		return w.at.Offset < l.foreign.RecoveryPoint()
+	}
+	d := l.slot.Durable
+	if d.Last.Size == 0 {
+		return w.at.Offset < d.Offset
+	}
+	end := placeInLog{d.Last.SegmentBase, d.EndPosition()}
+	return w.place.less(end) || !w.seen
+}
+
+// act does with one place what its row of the table says. again asks for going on in the same segment, which a reader does
+// behind damage; stop says that the log ends here.
+func (w *scanner) act(s, next *segment.Segment, t segment.Tail, r *row) (stop, again bool, err error) {
+	l := w.l
+	size, err := s.FileSize()
+	if err != nil {
+		return false, false, fmt.Errorf("recovery: %w", err)
+	}
+	f := Finding{Path: s.Path(), Position: t.Position, Bytes: size - t.Position, Offset: w.at.Offset, End: -1, Rule: r.name}
+	switch r.verdict {
+	case Continue:
+		return false, false, nil
+	case End:
+		return true, false, nil
+	case TrimContinue, Trim:
+		f.Decision, f.Reason = TrimZeros, r.why
+		l.find(f)
+		w.j.cuts = append(w.j.cuts, cut{segment: s, position: t.Position, finding: -1})
+		return r.verdict == Trim, false, nil
+	case Damage:
+		return w.damage(s, next, t, f, r)
+	}
+	f.Decision, f.Reason = CutTail, because(r, t)
+	if l.p.Policy.refuses(r.verdict) {
+		f.Decision, f.Reason = Refuse, fmt.Sprintf("the policy %v does not allow to cut: %s", l.p.Policy, f.Reason)
+	}
+	l.find(f)
+	w.j.cuts = append(w.j.cuts, cut{segment: s, position: t.Position, finding: len(l.report.Findings) - 1})
+	for later := range l.segments.From(s.BaseOffset() + 1) {
+		if err := w.cutLater(later, f.Decision, r); err != nil {
+			return false, false, err
+		}
+	}
+	return true, false, nil
+}
+
+func (w *scanner) cutLater(s *segment.Segment, d Decision, r *row) error {
+	size, err := s.FileSize()
+	if err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	if d != Refuse {
+		d = CutSegment
+	}
+	w.l.find(Finding{Path: s.Path(), Decision: d, Bytes: size, Offset: s.BaseOffset(), End: -1, Rule: r.name,
+		Reason: "lies behind the place where the log now ends"})
+	w.j.cuts = append(w.j.cuts, cut{segment: s, whole: true, finding: len(w.l.report.Findings) - 1})
+	return nil
+}
+
+func because(r *row, t segment.Tail) string {
+	if t.Reason == nil {
+		return r.why
+	}
+	return fmt.Sprintf("%s (%v)", r.why, t.Reason)
+}
+
+// damage ends an open for writing. A reader goes on where whole batches begin again.
+func (w *scanner) damage(s, next *segment.Segment, t segment.Tail, f Finding, r *row) (stop, again bool, err error) {
+	l := w.l
+	f.Decision, f.Problem, f.Reason = Refuse, true, because(r, t)
+	if t.Reason == nil && next != nil && t.Kind == segment.CleanEnd {
+		f.Reason = fmt.Sprintf("the next segment starts at offset %d: %s", next.BaseOffset(), r.why)
+		f.End = next.BaseOffset()
+	} else if t.Reason == nil {
+		f.Reason = fmt.Sprintf("the log ends at offset %d, %d had been promised: %s", w.at.Offset, max(l.slot.Durable.Offset, l.foreign.RecoveryPoint()), r.why)
+	}
+	pos, found, err := w.plausible(s, t)
+	if err != nil && !errors.Is(err, segment.ErrSearchLimit) {
+		return false, false, fmt.Errorf("recovery: %w", err)
+	}
+	if t.Kind == segment.CleanEnd {
+		found = false
+	}
+	hole := Hole{Path: f.Path, Position: t.Position, Next: t.Position + f.Bytes, Offset: w.at.Offset, End: f.End}
+	if found {
+		h, err := s.HeaderAt(pos, segment.ToEnd)
+		if err != nil {
+			return false, false, fmt.Errorf("recovery: %w", err)
+		}
+		hole.Next, hole.End, f.End, f.Bytes = pos, h.BaseOffset, h.BaseOffset, pos-t.Position
+	} else if next != nil {
+		hole.End, f.End = next.BaseOffset(), next.BaseOffset()
+	}
+	l.find(f)
+	if !l.p.ReadOnly {
+		return true, false, nil
+	}
+	l.report.Holes = append(l.report.Holes, hole)
+	w.seen = true // what is missing has been reported
+	if found {
+		w.place.position, w.at = pos, Position{Offset: hole.End}
+		return false, true, nil
+	}
+	return next == nil, false, nil
+}
+
+// plausible looks behind a bad place for a batch that a writer can have put there: whole, with a good checksum, and with
+// the offset that it must have. Where the head of the bad batch itself can be believed, that is the one behind it, and
+// no other: a batch that somebody stored inside a record's value is not evidence.
+func (w *scanner) plausible(s *segment.Segment, t segment.Tail) (pos int64, found bool, err error) {
+	size, err := s.FileSize()
+	if err != nil || t.Kind == segment.CleanEnd || t.Kind == segment.ZeroTail {
+		return 0, false, err
+	}
+	bad, believed, err := w.headAt(s, t.Position, size)
+	if err != nil {
+		return 0, false, err
+	}
+	gaps := w.l.gaps
+	return s.FindBatch(t.Position, size, size, func(h segment.Header) bool {
+		switch {
+		case believed && h.BaseOffset == bad.next:
+			return true
+		case believed && h.Position < t.Position+bad.size:
+			return false
+		case believed || gaps:
+			return gaps && h.BaseOffset >= w.at.Offset
+		}
+		return h.BaseOffset >= w.at.Offset && h.BaseOffset-w.at.Offset <= segment.MaxRelativeOffset
+	})
+}
+
+// head is what the first bytes of a bad batch claim.
+type head struct {
+	size int64 // bytes
+	next int64 // offset behind its last record
+}
+
+// headAt reads the head of the bad batch, and tells whether it can be believed: it has the offset that is expected, and
+// everything else is in range.
+func (w *scanner) headAt(s *segment.Segment, pos, size int64) (h head, believed bool, err error) {
+	var b [record.Overhead]byte
+	if size-pos < int64(len(b)) {
+		return h, false, nil
+	}
+	f, err := s.File()
+	if err == nil {
+		_, err = f.ReadAt(b[:], pos)
+	}
+	if err != nil {
+		return h, false, fmt.Errorf("recovery: %w", err)
+	}
+	base := int64(binary.BigEndian.Uint64(b[0:]))
+	length := int64(int32(binary.BigEndian.Uint32(b[8:])))
+	delta := int64(int32(binary.BigEndian.Uint32(b[23:])))
+	// A whole batch with wrong offsets says by its checksum that it is one.
+	misplaced := w.at.Offset != base && w.wholeAt(s, pos)
+	if b[16] != record.Magic || length < record.Overhead-record.LogOverhead || delta < 0 ||
+		base != w.at.Offset && !misplaced && !(w.l.gaps && base > w.at.Offset) {
+		return h, false, nil
+	}
+	return head{size: length + record.LogOverhead, next: base + delta + 1}, true, nil
+}
+
+func (w *scanner) wholeAt(s *segment.Segment, pos int64) bool {
+	c := s.Scan(pos)
+	return c.Next()
+}

@@ -1,0 +1,155 @@
+package recovery
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/segment"
+)
+
+// leftovers finishes or undoes what was interrupted before: deletions, and replacements of segments by compacted or split
+// ones. Kafka: LogLoader.load, removeTempFilesAndCollectSwapFiles.
+//
+// A replacement writes its files as .cleaned, renames them to .swap, highest base offset first, and then to their names.
+// As long as a .cleaned file is there the renames to .swap were not complete, and the old segments still count; once
+// none is, the new ones do.
+func (l *loader) leftovers() error {
+	cleaned, found := int64(math.MaxInt64), false
+	for _, n := range l.names {
+		if n.HasSuffix(segment.SuffixCleaned) {
+			cleaned, found = min(cleaned, n.Offset), true
+		}
+	}
+	var kept []segment.Name
+	for _, n := range l.names {
+		reason := ""
+		switch {
+		case n.HasSuffix(segment.SuffixDeleted) && n.Kind != segment.KindMetadataSnapshot:
+			reason = "was about to be deleted"
+		case n.HasSuffix(segment.SuffixCleaned):
+			reason = "belongs to a replacement that had not got far enough to count"
+		case n.HasSuffix(segment.SuffixSwap) && found && n.Offset >= cleaned:
+			reason = "belongs to a replacement that had not got far enough to count"
+		case n.Suffix == segment.SuffixTemp && n.Kind != segment.KindUnknown:
+			reason = "was being written"
+		}
+		if reason == "" {
+			kept = append(kept, n)
+			continue
+		}
+		path := n.Path(l.p.Dir)
+		l.find(Finding{Path: path, Decision: RemoveStale, Reason: reason})
+		if err := l.remove(path); err != nil {
+			return err
+		}
+	}
+	l.names = kept
+	return l.completeSwap()
+}
+
+// completeSwap finishes the renames of a replacement that counts, and removes what it replaces.
+func (l *loader) completeSwap() error {
+	from, to := int64(math.MaxInt64), int64(0)
+	for _, n := range l.names {
+		if n.Suffix != segment.SuffixSwap {
+			continue
+		}
+		l.find(Finding{Path: n.Path(l.p.Dir), Decision: CompleteSwap, Reason: "belongs to a replacement that was not finished"})
+		if n.Kind != segment.KindLog {
+			continue
+		}
+		end, err := l.swapEnd(n)
+		if err != nil {
+			return err
+		}
+		from, to = min(from, n.Offset), max(to, end)
+	}
+	if !slices.ContainsFunc(l.names, func(n segment.Name) bool { return n.Suffix == segment.SuffixSwap }) {
+		return nil
+	}
+	if err := l.removeReplaced(from, to); err != nil {
+		return err
+	}
+	if l.p.ReadOnly {
+		return nil
+	}
+	for i, n := range l.names {
+		if n.Suffix != segment.SuffixSwap {
+			continue
+		}
+		plain := n
+		plain.Suffix = ""
+		if err := l.fsys.Rename(n.Path(l.p.Dir), plain.Path(l.p.Dir)); err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+		l.names[i] = plain
+	}
+	if err := l.fsys.SyncDir(l.p.Dir); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	return nil
+}
+
+// swapEnd verifies a segment that is about to replace others, and returns the offset where it ends.
+func (l *loader) swapEnd(n segment.Name) (int64, error) {
+	c := l.p.Segments
+	c.Suffix, c.ReadOnly = n.Suffix, true
+	s := segment.Open(l.fsys, l.p.Dir, n.Offset, c)
+	defer s.Close()
+	w := s.Scan(0)
+	end := n.Offset
+	for w.Next() {
+		end = w.Batch().NextOffset()
+	}
+	if err := w.Err(); err != nil {
+		return 0, fmt.Errorf("recovery: %w", err)
+	}
+	if t := w.Tail(); t.Kind != segment.CleanEnd && !l.p.Compat {
+		err := l.refuse(Finding{Path: s.Path(), Problem: true, Position: t.Position, Bytes: -1, Offset: end, End: -1,
+			Reason: fmt.Sprintf("is to replace other segments, which would be deleted, and is damaged itself (%v)", t.Reason), Err: t.Reason})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return end, nil
+}
+
+// removeReplaced removes the files of the segments that a replacement covers. Its own are those with the suffix.
+func (l *loader) removeReplaced(from, to int64) error {
+	var kept []segment.Name
+	for _, n := range l.names {
+		numeric := n.Kind == segment.KindLog || isIndex(n.Kind) || n.Kind == segment.KindSnapshot
+		if n.Suffix == segment.SuffixSwap || !numeric || n.Offset < from || n.Offset >= to {
+			kept = append(kept, n)
+			continue
+		}
+		path := n.Path(l.p.Dir)
+		l.find(Finding{Path: path, Decision: RemoveStale, Reason: "has been replaced"})
+		if err := l.remove(path); err != nil {
+			return err
+		}
+		if n.Kind == segment.KindSnapshot && !l.p.Compat {
+			side := segment.Name{Kind: segment.KindProducers, Offset: n.Offset}
+			if err := l.removeIfThere(filepath.Join(l.p.Dir, side.String())); err != nil {
+				return err
+			}
+		}
+	}
+	l.names = kept
+	return nil
+}
+
+func (l *loader) removeIfThere(path string) error {
+	_, err := l.fsys.Stat(path)
+	if errors.Is(err, record.ErrCorrupt) || err != nil {
+		return nil
+	}
+	return l.remove(path)
+}
+
+// swapCounts tells whether a .swap file stands for its segment, for a reader that cannot rename it.
+func (l *loader) swapCounts(n segment.Name) bool { return n.Suffix == segment.SuffixSwap }

@@ -1,0 +1,442 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"path/filepath"
+	"time"
+
+	"github.com/oncelog/oncelog/internal/leaderepoch"
+	"github.com/oncelog/oncelog/internal/vfs"
+	"github.com/oncelog/oncelog/producerstate"
+	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/segment"
+)
+
+// Params say what to open, and how.
+type Params struct {
+	Dir      string // the partition directory, as an absolute path
+	ReadOnly bool   // change nothing, and open around damage
+	Policy   Policy
+	Compat   bool   // load exactly as Kafka does, with what Kafka's files say; implies PointInTime
+	BootID   string // of this boot and mount
+
+	Segments  segment.Config
+	Producers producerstate.Config
+	Logger    *slog.Logger
+	Now       func() time.Time
+
+	dryRun bool
+}
+
+// State is a loaded log. It is for the package wal.
+type State struct {
+	Segments   segment.Set // at least one; the last one is active
+	ActiveSize int64       // bytes of batches in it
+	Producers  *producerstate.Manager
+	Epochs     *leaderepoch.Cache
+	StateFile  *StateFile // nil with Compat and ReadOnly
+	Foreign    Foreign    // as it is now
+
+	LogStart       int64
+	End            Position // log end; everything below is on disk unless ReadOnly
+	RecoveryPoint  Position
+	SnapshotOffset int64 // of the pair at the recovery point, −1 if there is none
+
+	NewestTimestamp int64 // greatest timestamp of a batch, as far as it is known
+	AppendClock     int64 // clock of the newest append, as far as it is known
+	Gaps            bool  // offsets may jump
+
+	Report Report
+}
+
+// Close closes what Load opened, after an open that was given up.
+func (s *State) Close() error {
+	var errs []error
+	for seg := range s.Segments.All() {
+		errs = append(errs, seg.Close())
+	}
+	if s.StateFile != nil {
+		errs = append(errs, s.StateFile.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Load finds out what the directory holds, decides, and unless ReadOnly is set acts on it. The caller holds the locks.
+// It returns *RefusedError where the decision is left to a person.
+func Load(ctx context.Context, fsys vfs.FS, p Params) (*State, error) {
+	l := newLoader(ctx, fsys, p)
+	start := p.Now()
+	err := l.run()
+	l.report.Elapsed = p.Now().Sub(start)
+	l.summarize()
+	if err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	l.log()
+	return l.state(), nil
+}
+
+// Inspect does what Load does up to the decision, and changes nothing. Its error says that the directory could not be
+// read; what is wrong with the log is in the report.
+func Inspect(ctx context.Context, fsys vfs.FS, p Params) (*Report, error) {
+	p.dryRun, p.ReadOnly = true, true
+	p.Segments.ReadOnly, p.Producers.ReadOnly = true, true
+	l := newLoader(ctx, fsys, p)
+	start := p.Now()
+	err := l.run()
+	l.report.Elapsed = p.Now().Sub(start)
+	l.summarize()
+	if err = errors.Join(err, l.close()); err != nil {
+		return nil, err
+	}
+	return &l.report, nil
+}
+
+// loader carries one load through its steps.
+type loader struct {
+	ctx  context.Context
+	fsys vfs.FS
+	p    Params
+
+	names    []segment.Name // regular files of the directory
+	foreign  Foreign
+	file     *StateFile
+	slot     Slot // newest, valid if us
+	us       bool // this library changed the directory last
+	sameBoot bool
+	gaps     bool // offsets may jump
+
+	segments  segment.Set
+	txnLost   []*segment.Segment // whose transaction index was emptied although no replay comes by
+	epochs    *leaderepoch.Cache
+	producers *producerstate.Manager
+
+	end            Position // of the log
+	logStart       int64
+	scannedFrom    placeInLog // where the scan began; nothing below was read
+	scanned        bool
+	derivedFrom    placeInLog // indexes and producer state are made anew from here on; segment unlimited: nowhere
+	derivedOffset  int64      // first offset of that
+	newest         int64
+	recoveryPoint  Position
+	snapshotOffset int64
+
+	report Report
+}
+
+func newLoader(ctx context.Context, fsys vfs.FS, p Params) *loader {
+	l := &loader{ctx: ctx, fsys: fsys, p: p, newest: record.NoTimestamp, snapshotOffset: -1,
+		derivedFrom: placeInLog{segment: unlimited}, derivedOffset: unlimited}
+	l.report = Report{Dir: p.Dir, DryRun: p.dryRun, Durable: -1}
+	return l
+}
+
+func (l *loader) run() error {
+	if err := l.observe(); err != nil {
+		return err
+	}
+	if err := l.leftovers(); err != nil {
+		return err
+	}
+	if l.p.Compat || l.p.Policy == PointInTime && !l.p.ReadOnly {
+		return l.loadAsKafka()
+	}
+	return l.load()
+}
+
+// load is the loading of this library: scan what lies behind the recovery point, judge by the table, act, and rebuild
+// what is derived.
+func (l *loader) load() error {
+	if err := l.openSegments(); err != nil {
+		return err
+	}
+	if l.segments.Len() == 0 {
+		return l.loadEmpty()
+	}
+	j, err := l.judge()
+	if err != nil {
+		return err
+	}
+	if err := l.refuseOrAct(j); err != nil {
+		return err
+	}
+	if err := l.loadEpochs(); err != nil {
+		return err
+	}
+	if err := l.setLogStart(); err != nil {
+		return err
+	}
+	if err := l.loadProducers(); err != nil {
+		return err
+	}
+	return l.finish()
+}
+
+// observe reads what is there, without judging it.
+func (l *loader) observe() error {
+	if err := l.list(); err != nil {
+		return err
+	}
+	var err error
+	if l.foreign, err = ReadForeign(l.fsys, l.p.Dir); err != nil {
+		return err
+	}
+	if l.file, err = OpenStateFile(l.fsys, l.p.Dir, l.p.ReadOnly || l.p.Compat); err != nil {
+		return err
+	}
+	slot, found := l.file.Newest()
+	if found && l.foreign.wroteLast(&slot) {
+		l.us, l.slot = true, slot
+		l.sameBoot = slot.BootID != "" && slot.BootID == bootField(l.p.BootID)
+		l.report.Mode, l.report.SameBoot, l.report.Durable = slot.Mode, l.sameBoot, slot.Durable.Offset
+		l.newest = slot.NewestTimestamp
+	} else {
+		l.report.Writer = Another
+	}
+	l.gaps = !l.us && len(l.names) > 0 || l.us && slot.Gaps
+	return nil
+}
+
+// list reads the directory. What bears the name of a log file and is none would make a reader hang or a broker fail.
+func (l *loader) list() error {
+	entries, err := l.fsys.ReadDir(l.p.Dir)
+	if err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	l.names = l.names[:0]
+	for _, e := range entries {
+		n := segment.Parse(e.Name)
+		switch {
+		case n.Kind == segment.KindUnknown:
+		case n.Kind == segment.KindIrregular:
+			l.find(Finding{Path: filepath.Join(l.p.Dir, e.Name), Decision: Note, Problem: true,
+				Reason: "ends like a file of a segment, but its name is no offset; it is left alone, and a broker would not start"})
+		case e.Kind != vfs.Regular:
+			l.find(Finding{Path: filepath.Join(l.p.Dir, e.Name), Decision: Refuse, Problem: true, Reason: "is no regular file"})
+		default:
+			l.names = append(l.names, n)
+		}
+	}
+	return nil
+}
+
+// find adds a finding; zero values that stand for "not known" are set by the caller or here.
+func (l *loader) find(f Finding) *Finding {
+	if f.Position == 0 && f.Bytes == 0 && f.Decision != CutTail && f.Decision != TrimZeros && f.Decision != Refuse {
+		f.Position, f.Bytes = -1, -1
+	}
+	if f.Offset == 0 && f.End == 0 {
+		f.Offset, f.End = -1, -1
+	}
+	l.report.Findings = append(l.report.Findings, f)
+	return &l.report.Findings[len(l.report.Findings)-1]
+}
+
+// openSegments makes the set of segments, without opening a file.
+func (l *loader) openSegments() error {
+	hasLog := map[int64]bool{}
+	var list []*segment.Segment
+	for _, n := range l.names {
+		if n.Kind == segment.KindLog && (n.Suffix == "" || l.p.ReadOnly && n.Suffix == segment.SuffixSwap && l.swapCounts(n)) {
+			c := l.p.Segments
+			c.Suffix = n.Suffix
+			list = append(list, segment.Open(l.fsys, l.p.Dir, n.Offset, c))
+			hasLog[n.Offset] = true
+		}
+	}
+	l.segments = segment.NewSet(list...)
+	for _, n := range l.names {
+		if n.Suffix == "" && isIndex(n.Kind) && !hasLog[n.Offset] {
+			if err := l.orphanIndex(n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func isIndex(k segment.Kind) bool {
+	return k == segment.KindOffsetIndex || k == segment.KindTimeIndex || k == segment.KindTxnIndex
+}
+
+// orphanIndex is an index without a log file. A roll makes the log file first, so the log file is missing, not the index
+// too many; but there is nothing to be done with it, and a broker removes it.
+func (l *loader) orphanIndex(n segment.Name) error {
+	path := n.Path(l.p.Dir)
+	l.find(Finding{Path: path, Decision: RemoveStale, Problem: true, Offset: n.Offset, End: -1,
+		Reason: "there is no log file with this base offset: the file was removed, or was never made durable"})
+	return l.remove(path)
+}
+
+// remove removes a file, unless nothing is to be changed.
+func (l *loader) remove(path string) error {
+	if l.p.ReadOnly {
+		return nil
+	}
+	if err := l.fsys.Remove(path); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	return nil
+}
+
+// loadEmpty begins a log in a directory that has no segment.
+func (l *loader) loadEmpty() error {
+	if l.us && l.slot.Durable.Last.Size > 0 {
+		return l.refuse(Finding{Path: l.p.Dir, Decision: Refuse, Problem: true, Position: -1, Bytes: -1,
+			Offset: l.slot.LogStart, End: l.slot.Durable.Offset,
+			Reason: "all log files are gone, although the state file knows of records in them"})
+	}
+	start := l.foreign.LogStart()
+	if l.us {
+		start = max(start, l.slot.LogStart, l.slot.Durable.Offset)
+	}
+	if l.p.ReadOnly {
+		if l.p.dryRun {
+			l.logStart, l.end = start, Position{Offset: start}
+			return nil
+		}
+		return fmt.Errorf("%w: %s", ErrNotLog, l.p.Dir)
+	}
+	return l.beginAt(start)
+}
+
+// beginAt makes the first segment of a log.
+func (l *loader) beginAt(offset int64) error {
+	s, err := segment.Create(l.fsys, l.p.Dir, offset, l.p.Segments)
+	if err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	l.segments = segment.NewSet(s)
+	if err := l.fsys.SyncDir(l.p.Dir); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	l.end, l.recoveryPoint = Position{Offset: offset}, Position{Offset: offset}
+	l.logStart = offset
+	if err := l.loadEpochs(); err != nil {
+		return err
+	}
+	return l.loadProducers()
+}
+
+// finish leaves the log as an open one has to be: nothing of what was derived is behind the log, and the recovery point
+// is where a scan would have nothing to do.
+func (l *loader) finish() error {
+	active := l.segments.Active()
+	if l.p.ReadOnly {
+		return nil
+	}
+	size, err := active.Size()
+	if err != nil {
+		return err
+	}
+	if err := active.OpenActive(size); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	if !l.derives() && l.us {
+		return nil
+	}
+	if l.derives() {
+		for s := range l.segments.From(l.derivedFrom.segment) {
+			if err := s.Flush(); err != nil {
+				return fmt.Errorf("recovery: %w", err)
+			}
+		}
+	}
+	if err := producerstate.WritePair(l.fsys, l.p.Dir, l.producers.Freeze(), l.end.Last); err != nil {
+		// Not having it costs the next open time.
+		l.p.Logger.Warn("producer snapshot", "dir", l.p.Dir, "err", err)
+		return nil
+	}
+	l.producers.NoteSnapshot(l.end.Offset)
+	l.recoveryPoint, l.snapshotOffset = l.end, l.end.Offset
+	return nil
+}
+
+// summarize completes the report.
+func (l *loader) summarize() {
+	l.report.LogStart, l.report.LogEnd = l.logStart, l.end.Offset
+	if l.producers != nil {
+		l.report.Producers, l.report.OpenTxns = l.producers.Len(), l.producers.Stats().OpenTxns
+	}
+}
+
+// derives tells whether anything is made anew from the log.
+func (l *loader) derives() bool { return l.derivedFrom.segment != unlimited }
+
+func (l *loader) state() *State {
+	s := &State{
+		Segments: l.segments, Producers: l.producers, Epochs: l.epochs, StateFile: l.file, Foreign: l.foreign,
+		LogStart: l.logStart, End: l.end, RecoveryPoint: l.recoveryPoint, SnapshotOffset: l.snapshotOffset,
+		NewestTimestamp: l.newest, AppendClock: record.NoTimestamp, Gaps: l.gaps, Report: l.report,
+	}
+	if l.us {
+		s.AppendClock = l.slot.AppendClock
+	}
+	s.AppendClock = max(s.AppendClock, l.producers.NewestTime())
+	if n, err := l.segments.Active().Size(); err == nil {
+		s.ActiveSize = n
+	}
+	if l.p.Compat || l.p.ReadOnly {
+		// It was opened for reading; there is nothing that closing could lose.
+		_ = l.file.Close()
+		s.StateFile = nil
+	}
+	return s
+}
+
+func (l *loader) close() error {
+	var errs []error
+	for s := range l.segments.All() {
+		errs = append(errs, s.Close())
+	}
+	if l.file != nil {
+		errs = append(errs, l.file.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (l *loader) log() {
+	r := &l.report
+	l.p.Logger.Info("recovered", "dir", l.p.Dir, "clean", r.Clean, "log_start", l.logStart, "log_end", l.end.Offset,
+		"bytes_scanned", r.BytesScanned, "bytes_cut", r.BytesCut, "elapsed", r.Elapsed)
+	for i := range r.Findings {
+		l.p.Logger.Warn("finding", "dir", l.p.Dir, "what", r.Findings[i].String())
+	}
+}
+
+// refuse ends a load that must not go on, or for a reader notes why a writer could not.
+func (l *loader) refuse(f Finding) error {
+	f.Decision = Refuse
+	l.find(f)
+	if l.p.ReadOnly {
+		return nil
+	}
+	return l.refused()
+}
+
+func (l *loader) refused() error {
+	var list []Finding
+	for _, f := range l.report.Findings {
+		if f.Decision == Refuse {
+			list = append(list, f)
+		}
+	}
+	report := l.report
+	return &RefusedError{Dir: l.p.Dir, Findings: list, Report: &report}
+}
+
+// placeInLog is a byte of the log.
+type placeInLog struct {
+	segment  int64 // base offset
+	position int64
+}
+
+func (p placeInLog) less(q placeInLog) bool {
+	return p.segment < q.segment || p.segment == q.segment && p.position < q.position
+}
+
+const unlimited = math.MaxInt64

@@ -1,0 +1,206 @@
+package recovery
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/oncelog/oncelog/internal/checkpoint"
+	"github.com/oncelog/oncelog/internal/leaderepoch"
+	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/segment"
+)
+
+// rebuildIndexes makes the offset and time indexes anew where they cannot be trusted: behind the recovery point, since an
+// index is not synced with its log, and where a file is missing. The transaction indexes follow with the producers.
+func (l *loader) rebuildIndexes() error {
+	if l.p.ReadOnly {
+		return nil
+	}
+	missing := l.segmentsWithoutIndex()
+	for s := range l.segments.All() {
+		from := int64(-1)
+		switch {
+		case s.BaseOffset() == l.derivedFrom.segment:
+			from = l.derivedFrom.position
+		case s.BaseOffset() > l.derivedFrom.segment:
+			from = 0
+		}
+		if name := missing[s.BaseOffset()]; name != "" {
+			l.find(Finding{Path: filepath.Join(l.p.Dir, name), Decision: Rebuild, Problem: from != 0, Reason: "the index is missing"})
+			if from != 0 {
+				l.txnLost = append(l.txnLost, s)
+			}
+			from = 0
+		}
+		if from < 0 {
+			continue
+		}
+		if err := l.rebuildIndex(s, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// segmentsWithoutIndex names, for each segment that lacks an index file, the first one that is missing.
+func (l *loader) segmentsWithoutIndex() map[int64]string {
+	have := map[segment.Name]bool{}
+	for _, n := range l.names {
+		have[n] = true
+	}
+	missing := map[int64]string{}
+	for s := range l.segments.All() {
+		for _, k := range [...]segment.Kind{segment.KindTimeIndex, segment.KindOffsetIndex} {
+			n := segment.Name{Kind: k, Offset: s.BaseOffset()}
+			if !have[n] {
+				missing[s.BaseOffset()] = n.String()
+			}
+		}
+	}
+	return missing
+}
+
+// rebuildIndex enters the batches of a segment from byte from on into its indexes again.
+func (l *loader) rebuildIndex(s *segment.Segment, from int64) error {
+	size, err := s.Size()
+	if err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	offset := s.BaseOffset()
+	if from > 0 && from < size {
+		h, err := s.HeaderAt(from, size)
+		if err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+		offset = h.BaseOffset
+	} else if from > 0 {
+		return nil // nothing lies behind it
+	}
+	if err := s.RewindIndexes(from, offset); err != nil {
+		return fmt.Errorf("recovery: rebuild the indexes of %s: %w", s.Path(), err)
+	}
+	s.SetSize(size)
+	c := s.ScanWith(from, size, segment.ScanOptions{})
+	for c.Next() {
+		b := c.Batch()
+		if err := s.Note(b.Batch, b.Position); err != nil && !errors.Is(err, segment.ErrIndex) {
+			return fmt.Errorf("recovery: rebuild the indexes of %s: %w", s.Path(), err)
+		}
+	}
+	if err := c.Err(); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	l.report.BytesReplayed += c.Tail().Position - from
+	s.SetSize(size)
+	if s == l.segments.Active() {
+		return nil
+	}
+	if err := s.Seal(); err != nil && !errors.Is(err, segment.ErrIndex) {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	return nil
+}
+
+// loadEpochs reads the leader epochs, makes them anew from the log where they are missing or damaged, and makes them fit.
+func (l *loader) loadEpochs() error {
+	path := filepath.Join(l.p.Dir, LeaderEpochFileName)
+	cache, err := leaderepoch.Open(l.fsys, path, l.p.ReadOnly)
+	from := placeInLog{segment: unlimited}
+	if l.scanned {
+		from = l.scannedFrom
+	}
+	switch {
+	case errors.Is(err, checkpoint.ErrCorrupt):
+		l.find(Finding{Path: path, Decision: Rebuild, Problem: true, Reason: "is damaged: " + err.Error(), Err: err})
+		cache = leaderepoch.New(l.fsys, path, l.p.ReadOnly)
+		from = placeInLog{}
+	case err != nil:
+		return fmt.Errorf("recovery: %w", err)
+	case l.foreign.LeaderEpochs == nil:
+		from = placeInLog{}
+	}
+	if err := l.epochsFromLog(cache, from); err != nil {
+		return err
+	}
+	if l.foreign.LeaderEpochs == nil && len(cache.Entries()) > 0 {
+		l.find(Finding{Path: path, Decision: Rebuild, Problem: true, Reason: "is missing"})
+	}
+	cache.TruncateFromEnd(l.end.Offset)
+	l.epochs = cache
+	return nil
+}
+
+// epochsFromLog enters the leader epochs of the batches from a place on. Kafka: LogSegment.recover.
+func (l *loader) epochsFromLog(cache *leaderepoch.Cache, from placeInLog) error {
+	for s := range l.segments.All() {
+		begin := int64(0)
+		switch {
+		case s.BaseOffset() < from.segment:
+			continue
+		case s.BaseOffset() == from.segment:
+			begin = from.position
+		}
+		size, err := s.Size()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+		c := s.ScanHeaders(begin, size)
+		for c.Next() {
+			h := c.Header()
+			latest, any := cache.Latest()
+			if h.Magic < record.Magic || h.PartitionLeaderEpoch < 0 || any && h.PartitionLeaderEpoch <= latest.Epoch {
+				continue
+			}
+			if _, err := cache.Assign(h.PartitionLeaderEpoch, h.BaseOffset); err != nil {
+				return fmt.Errorf("recovery: %w", err)
+			}
+		}
+		if err := c.Err(); err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+	}
+	return nil
+}
+
+// flushEpochs stores the leader epochs if they changed. The state file learns the new content first, so that a crash in
+// between does not look like another program's work.
+func (l *loader) flushEpochs() error {
+	if l.p.ReadOnly || !l.epochs.Dirty() {
+		return nil
+	}
+	next := l.foreign
+	next.LeaderEpochs = l.epochs.Encode()
+	if l.us && !l.p.Compat {
+		slot := l.slot
+		slot.Who = [2]uint64{l.foreign.Fingerprint(), next.Fingerprint()}
+		if err := l.file.Sync(slot); err != nil {
+			return err
+		}
+	}
+	if err := l.epochs.Flush(); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	l.foreign = next
+	return nil
+}
+
+// setLogStart takes the log start from whoever set it last, and keeps it inside the log.
+func (l *loader) setLogStart() error {
+	start := l.foreign.LogStart()
+	if slot, found := l.file.Newest(); found && (l.us || !l.foreign.KafkaDir) {
+		start = max(start, slot.LogStart)
+	}
+	l.logStart = max(start, l.segments.First().BaseOffset())
+	if l.logStart > l.end.Offset {
+		l.find(Finding{Path: l.p.Dir, Decision: Clamp, Problem: !l.us || !l.scanned, Position: -1, Bytes: -1, Offset: l.end.Offset, End: l.logStart,
+			Reason: fmt.Sprintf("the log start, %d, lies behind the log end and is moved there; a broker would delete the whole log", l.logStart)})
+		l.logStart = l.end.Offset
+	}
+	l.epochs.TruncateFromStart(l.logStart)
+	return l.flushEpochs()
+}

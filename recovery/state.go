@@ -1,0 +1,328 @@
+package recovery
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"path/filepath"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/oncelog/oncelog/internal/vfs"
+	"github.com/oncelog/oncelog/record"
+)
+
+// StateFileName is the name of the state file in a partition directory.
+const StateFileName = "oncelog.state"
+
+// Layout of a slot. This is a format: later versions keep the magic, the place of the version and of the checksum.
+const (
+	slotStride   = 4096 // distance of slots: each lies in a page and in disk sectors of its own
+	slotSize     = 512  // bytes of a slot that carry something
+	slotSum      = 504  // position of the XXH64 of the bytes before it
+	slotCount    = 3
+	hintSlot     = 2 // never synced; slots 0 and 1 are synced in turn
+	slotVersion  = 1
+	maxBootIDLen = 95
+)
+
+var slotMagic = [8]byte{'o', 'n', 'c', 'e', 'l', 'o', 'g', '\n'}
+
+const (
+	flagClean = 1 << iota
+	flagSyncFailed
+	flagCutting
+	flagGaps
+)
+
+// Position is the end of a stretch of the log, with the identity of the last batch below it. An identity of size 0
+// says that no batch lies below the end: the log is empty up to there, or the batch was deleted on purpose.
+type Position struct {
+	Offset int64 // the first offset that is not covered
+	Last   record.Identity
+}
+
+// EndPosition returns the byte behind the last batch below the position.
+func (p Position) EndPosition() int64 { return p.Last.Position + int64(p.Last.Size) }
+
+// Slot is what a slot of the state file says: how far the log had come, and what had been promised, at one moment.
+type Slot struct {
+	Generation uint64 // counts every write of a slot; the greatest valid one is the newest
+
+	LogStart        int64    // first offset that readers may see
+	Durable         Position // everything below is on disk
+	Recovery        Position // everything below is on disk together with its index entries and a pair of snapshot files
+	SnapshotOffset  int64    // offset of that pair, −1 if there is none
+	NewestTimestamp int64    // greatest batch timestamp below the durable end, milliseconds, −1 if there is none
+	AppendClock     int64    // the clock of the newest append, milliseconds
+
+	Clean      bool // the log was closed, and nothing was written since
+	SyncFailed bool // a sync of the log's own data failed: nothing newer than this slot may be believed
+	Cutting    bool // a truncation to the durable end is under way
+	Gaps       bool // offsets may jump: a follower's, a compacted or another program's log
+
+	Mode       SyncMode
+	GroupBound int64     // SyncCommit: most bytes that are ever written between two syncs
+	BootID     string    // whose page cache it was
+	Who        [2]uint64 // fingerprints of the files that another program rewrites; either one means that it was us
+}
+
+// append encodes the slot behind dst.
+func (s *Slot) append(dst []byte) []byte {
+	var b [slotSize]byte
+	copy(b[:], slotMagic[:])
+	binary.BigEndian.PutUint16(b[8:], slotVersion)
+	var flags uint16
+	for i, on := range [...]bool{s.Clean, s.SyncFailed, s.Cutting, s.Gaps} {
+		if on {
+			flags |= 1 << i
+		}
+	}
+	binary.BigEndian.PutUint16(b[10:], flags)
+	b[12] = byte(s.Mode)
+	binary.BigEndian.PutUint64(b[16:], s.Generation)
+	binary.BigEndian.PutUint64(b[24:], uint64(s.LogStart))
+	putPosition(b[32:], s.Durable)
+	putPosition(b[72:], s.Recovery)
+	for i, v := range [...]int64{s.SnapshotOffset, s.NewestTimestamp, s.AppendClock, s.GroupBound} {
+		binary.BigEndian.PutUint64(b[112+8*i:], uint64(v))
+	}
+	binary.BigEndian.PutUint64(b[144:], s.Who[0])
+	binary.BigEndian.PutUint64(b[152:], s.Who[1])
+	boot := bootField(s.BootID)
+	b[160] = byte(len(boot))
+	copy(b[161:], boot)
+	binary.BigEndian.PutUint64(b[slotSum:], xxhash.Sum64(b[:slotSum]))
+	return append(dst, b[:]...)
+}
+
+// bootField shortens a boot id that does not fit: it is only ever compared.
+func bootField(id string) string {
+	if len(id) <= maxBootIDLen {
+		return id
+	}
+	return fmt.Sprintf("xxh64:%016x", xxhash.Sum64String(id))
+}
+
+func putPosition(b []byte, p Position) {
+	binary.BigEndian.PutUint64(b[0:], uint64(p.Offset))
+	binary.BigEndian.PutUint64(b[8:], uint64(p.Last.SegmentBase))
+	binary.BigEndian.PutUint64(b[16:], uint64(p.Last.Position))
+	binary.BigEndian.PutUint64(b[24:], uint64(p.Last.BaseOffset))
+	binary.BigEndian.PutUint32(b[32:], uint32(p.Last.Size))
+	binary.BigEndian.PutUint32(b[36:], p.Last.CRC)
+}
+
+func getPosition(b []byte) Position {
+	return Position{
+		Offset: int64(binary.BigEndian.Uint64(b[0:])),
+		Last: record.Identity{
+			SegmentBase: int64(binary.BigEndian.Uint64(b[8:])),
+			Position:    int64(binary.BigEndian.Uint64(b[16:])),
+			BaseOffset:  int64(binary.BigEndian.Uint64(b[24:])),
+			Size:        int32(binary.BigEndian.Uint32(b[32:])),
+			CRC:         binary.BigEndian.Uint32(b[36:]),
+		},
+	}
+}
+
+var errNoSlot = errors.New("recovery: not a state slot")
+
+// parseSlot decodes a slot. A slot that was never written or was torn is errNoSlot; one of another version is
+// ErrUnsupportedVersion.
+func parseSlot(b []byte) (s Slot, err error) {
+	if len(b) < slotSize || [8]byte(b[:8]) != slotMagic ||
+		binary.BigEndian.Uint64(b[slotSum:]) != xxhash.Sum64(b[:slotSum]) {
+		return s, errNoSlot
+	}
+	if v := binary.BigEndian.Uint16(b[8:]); v != slotVersion {
+		return s, fmt.Errorf("%w: state slot of version %d, this program knows version %d", ErrUnsupportedVersion, v, slotVersion)
+	}
+	flags := binary.BigEndian.Uint16(b[10:])
+	s.Clean, s.SyncFailed = flags&flagClean != 0, flags&flagSyncFailed != 0
+	s.Cutting, s.Gaps = flags&flagCutting != 0, flags&flagGaps != 0
+	s.Mode = SyncMode(b[12])
+	s.Generation = binary.BigEndian.Uint64(b[16:])
+	s.LogStart = int64(binary.BigEndian.Uint64(b[24:]))
+	s.Durable, s.Recovery = getPosition(b[32:]), getPosition(b[72:])
+	for i, p := range [...]*int64{&s.SnapshotOffset, &s.NewestTimestamp, &s.AppendClock, &s.GroupBound} {
+		*p = int64(binary.BigEndian.Uint64(b[112+8*i:]))
+	}
+	s.Who = [2]uint64{binary.BigEndian.Uint64(b[144:]), binary.BigEndian.Uint64(b[152:])}
+	n := int(b[160])
+	if n > maxBootIDLen || !s.plausible() {
+		return Slot{}, errNoSlot
+	}
+	s.BootID = string(b[161 : 161+n])
+	return s, nil
+}
+
+// plausible rejects what this program never writes, whatever the checksum says.
+func (s *Slot) plausible() bool {
+	if s.Mode > SyncNone || s.LogStart < 0 || s.GroupBound < 0 || s.SnapshotOffset < -1 {
+		return false
+	}
+	for _, p := range [...]Position{s.Durable, s.Recovery} {
+		if p.Offset < 0 || p.Last.Size < 0 || p.Last.Position < 0 || p.Last.SegmentBase < 0 ||
+			p.Last.Position > math.MaxInt64-int64(p.Last.Size) {
+			return false
+		}
+	}
+	return true
+}
+
+// StateFile is the open state file of a partition. Its methods must not be called concurrently.
+type StateFile struct {
+	fsys   vfs.FS
+	dir    string
+	file   vfs.File // nil before the first write to a directory that has none
+	cur    Slot     // the newest slot, or the zero Slot
+	found  bool
+	synced int // the slot that holds the newest synced state, −1 if there is none
+	buf    []byte
+}
+
+// OpenStateFile opens the state file of dir and reads its newest slot. For writing it first syncs the file and drops
+// it from the page cache, so that what is believed is what a second crash would find. A missing file is not an error;
+// the first write creates it.
+func OpenStateFile(fsys vfs.FS, dir string, readOnly bool) (*StateFile, error) {
+	f := &StateFile{fsys: fsys, dir: dir, synced: -1}
+	flag := vfs.O_RDWR
+	if readOnly {
+		flag = vfs.O_RDONLY
+	}
+	file, err := fsys.OpenFile(f.path(), flag, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("recovery: state file: %w", err)
+	}
+	f.file = file
+	if err := f.load(readOnly); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *StateFile) load(readOnly bool) error {
+	if !readOnly {
+		if err := f.file.Sync(); err != nil {
+			return fmt.Errorf("recovery: state file: %w", err)
+		}
+		// A failed drop only means that the cache may hide an earlier failed sync, as it may for any program.
+		_ = f.file.DropCache(0, 0)
+	}
+	b := make([]byte, slotSize)
+	for i := range slotCount {
+		n, err := f.file.ReadAt(b, int64(i)*slotStride)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("recovery: state file: %w", err)
+		}
+		s, err := parseSlot(b[:n])
+		if errors.Is(err, errNoSlot) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s, slot %d: %w", f.path(), i, err)
+		}
+		if !f.found || s.Generation > f.cur.Generation {
+			f.cur, f.found = s, true
+		}
+		if i != hintSlot && (f.synced < 0 || s.Generation == f.cur.Generation) {
+			f.synced = i
+		}
+	}
+	return nil
+}
+
+func (f *StateFile) path() string { return filepath.Join(f.dir, StateFileName) }
+
+// Newest returns the newest slot, and whether there is one.
+func (f *StateFile) Newest() (Slot, bool) { return f.cur, f.found }
+
+// Sync writes the slot and makes it durable. The generation is set here. An error leaves the older synced slot.
+func (f *StateFile) Sync(s Slot) error {
+	created, err := f.create()
+	if err != nil {
+		return err
+	}
+	i := 0
+	if f.synced == 0 {
+		i = 1
+	}
+	if err := f.write(&s, i); err != nil {
+		return err
+	}
+	if err := f.file.SyncData(); err != nil {
+		return fmt.Errorf("recovery: state file: %w", err)
+	}
+	if created {
+		if err := f.fsys.SyncDir(f.dir); err != nil {
+			return fmt.Errorf("recovery: state file: %w", err)
+		}
+	}
+	f.cur, f.found, f.synced = s, true, i
+	return nil
+}
+
+// SyncBoth writes the slot into both synced slots, one after the other, so that the loss of one cannot bring back
+// what the other said before. It is for a log start that moves up.
+func (f *StateFile) SyncBoth(s Slot) error {
+	if err := f.Sync(s); err != nil {
+		return err
+	}
+	return f.Sync(s)
+}
+
+// Hint writes the slot without a sync: exact after the end of a process, arbitrarily old after a power cut.
+func (f *StateFile) Hint(s Slot) error {
+	if f.file == nil {
+		return errors.New("recovery: state file: hint before the first synced slot")
+	}
+	if err := f.write(&s, hintSlot); err != nil {
+		return err
+	}
+	f.cur = s
+	return nil
+}
+
+func (f *StateFile) write(s *Slot, i int) error {
+	s.Generation = f.cur.Generation + 1
+	f.buf = s.append(f.buf[:0])
+	if _, err := f.file.WriteAt(f.buf, int64(i)*slotStride); err != nil {
+		return fmt.Errorf("recovery: state file: %w", err)
+	}
+	return nil
+}
+
+// create opens the file if this is the first write. Its full size is reserved, so that later writes need no space.
+func (f *StateFile) create() (created bool, err error) {
+	if f.file != nil {
+		return false, nil
+	}
+	file, err := f.fsys.OpenFile(f.path(), vfs.O_RDWR|vfs.O_CREATE, 0o644)
+	if err != nil {
+		return false, fmt.Errorf("recovery: state file: %w", err)
+	}
+	if err := file.Allocate(slotCount * slotStride); err != nil {
+		file.Close()
+		return false, fmt.Errorf("recovery: state file: %w", err)
+	}
+	f.file = file
+	return true, nil
+}
+
+// Close closes the file. It writes nothing.
+func (f *StateFile) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	err := f.file.Close()
+	f.file = nil
+	return err
+}

@@ -1,0 +1,107 @@
+package wal
+
+import (
+	"time"
+
+	"github.com/oncelog/oncelog/segment"
+)
+
+// background is the one goroutine of a log that is open for writing: it syncs by time and by amount in SyncInterval,
+// and in every mode the state file once a second while there is something new to say.
+type background struct {
+	kick chan struct{} // capacity 1
+	stop chan struct{}
+	done chan struct{}
+}
+
+// stateEvery is how old the newest synced state may be while appends go on. What it bounds is how far back an open after
+// a power cut begins to tell torn groups from damage.
+const stateEvery = time.Second
+
+func (l *Log) startBackground() {
+	if l.opts.ReadOnly || l.opts.manual {
+		return
+	}
+	b := &l.background
+	b.kick, b.stop, b.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	go l.runBackground()
+}
+
+func (l *Log) stopBackground() {
+	if b := &l.background; b.stop != nil {
+		close(b.stop)
+		<-b.done
+	}
+}
+
+func (l *Log) runBackground() {
+	b := &l.background
+	defer close(b.done)
+	every := stateEvery
+	if l.opts.Sync == SyncInterval {
+		every = min(every, l.opts.SyncEvery)
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	lastState := time.Now()
+	for {
+		select {
+		case <-b.stop:
+			return
+		case <-b.kick:
+			l.syncInterval()
+		case now := <-ticker.C:
+			if l.opts.Sync == SyncInterval {
+				l.syncInterval()
+			}
+			if now.Sub(lastState) >= stateEvery {
+				lastState = now
+				l.refreshState()
+			}
+		}
+	}
+}
+
+// syncInterval makes what was appended durable, if there is anything.
+func (l *Log) syncInterval() {
+	l.maintenance.Lock()
+	defer l.maintenance.Unlock()
+	var active *segment.Segment
+	var at position
+	err := l.capture(func() {
+		if l.durable.Offset < l.end.offset {
+			active, at = l.active, l.lastPosition()
+		}
+	})
+	if err != nil || active == nil {
+		return
+	}
+	// An error has failed the log, which is where it is seen.
+	_ = l.syncUpTo(active, at)
+}
+
+// refreshState syncs the state file if the durable end has moved since it last was.
+func (l *Log) refreshState() {
+	if l.state == nil {
+		return
+	}
+	l.mu.Lock()
+	slot := l.slot()
+	moved := l.durable.Offset != l.stateSynced && l.failure() == nil && !l.closed
+	l.stateSynced = l.durable.Offset
+	l.mu.Unlock()
+	if !moved {
+		return
+	}
+	if err := l.syncState(slot); err != nil {
+		l.warn("state file", err)
+	}
+}
+
+// kickBackground asks for a sync now, for an append that left too many bytes unsynced.
+func (l *Log) kickBackground() {
+	select {
+	case l.background.kick <- struct{}{}:
+	default:
+	}
+}

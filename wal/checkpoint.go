@@ -1,0 +1,317 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/oncelog/oncelog/producerstate"
+	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/recovery"
+	"github.com/oncelog/oncelog/segment"
+)
+
+// rolled is what is left to do after a roll, outside the lock that appends need.
+type rolled struct {
+	old    *segment.Segment
+	base   int64                 // of the segment that follows
+	end    position              // where the old one ends
+	frozen *producerstate.Frozen // producer state at base; nil in Compat, where the snapshot was taken at once
+}
+
+// afterRoll prepares the job that follows a roll. The caller holds mu.
+func (l *Log) afterRoll(old *segment.Segment, base int64, end position) *rolled {
+	r := &rolled{old: old, base: base, end: position{Offset: base, Last: end.Last}}
+	if l.opts.Compat {
+		if err := l.producers.TakeSnapshot(end.Last); err != nil {
+			l.warn("producer snapshot", err)
+		}
+	} else {
+		r.frozen = l.producers.Freeze()
+	}
+	l.due.Store(true)
+	return r
+}
+
+// runJobs does what appends have left to do, in the order of the log. It is called without locks after each of them
+// and costs nothing when there is nothing to do.
+func (l *Log) runJobs() {
+	if !l.due.Load() {
+		return
+	}
+	l.maintenance.Lock()
+	defer l.maintenance.Unlock()
+	l.finishRolls()
+	l.mu.Lock()
+	full := l.bytesSinceCheckpoint >= l.opts.CheckpointBytes && !l.opts.Compat
+	flush := l.end.offset-l.ends.recovery >= l.opts.SyncMessages
+	l.due.Store(false)
+	l.mu.Unlock()
+	switch {
+	case full:
+		if err := l.checkpoint(); err != nil {
+			l.warn("checkpoint", err)
+		}
+	case flush:
+		if err := l.flush(); err != nil {
+			l.warn("flush", err)
+		}
+	}
+}
+
+// noteWork tells runJobs when an append has left something to do. The caller holds mu.
+func (l *Log) noteWork() {
+	if l.bytesSinceCheckpoint >= l.opts.CheckpointBytes && !l.opts.Compat || l.end.offset-l.ends.recovery >= l.opts.SyncMessages {
+		l.due.Store(true)
+	}
+}
+
+// finishRolls syncs the segments that appends have left behind, oldest first. The caller holds maintenance.
+func (l *Log) finishRolls() {
+	for {
+		l.mu.Lock()
+		if len(l.jobs) == 0 || l.failure() != nil {
+			l.mu.Unlock()
+			return
+		}
+		r := l.jobs[0]
+		l.jobs = l.jobs[1:]
+		l.mu.Unlock()
+		l.finishRoll(r)
+	}
+}
+
+// finishRoll makes a segment that was rolled durable, the exact length of its file included, then the producer state at
+// its end, and then lets the recovery point pass it.
+func (l *Log) finishRoll(r *rolled) {
+	if l.opts.Sync != SyncCommit {
+		if err := r.old.Seal(); errors.Is(err, segment.ErrIndex) {
+			l.warn("index of a rolled segment", err)
+		} else if err != nil {
+			l.fail(fmt.Errorf("wal: sync after a roll: %w", err))
+			return
+		}
+		l.mu.Lock()
+		if l.durable.Offset < r.end.Offset {
+			l.durable = r.end
+		}
+		l.mu.Unlock()
+	}
+	if err := r.old.FlushIndexes(); err != nil {
+		l.warn("sync of the indexes after a roll", err)
+		return
+	}
+	if err := l.writePair(r.frozen, r.end.Last); err != nil {
+		l.warn("producer snapshot", err)
+		return
+	}
+	l.advanceRecoveryPoint(r.end, r.base)
+	l.prune()
+}
+
+// writePair writes the snapshot and its side file.
+func (l *Log) writePair(f *producerstate.Frozen, last record.Identity) error {
+	if f == nil {
+		return nil
+	}
+	return producerstate.WritePair(l.fsys, l.dir, f, last)
+}
+
+// advanceRecoveryPoint writes down that a crash makes nobody look below p again. The caller holds maintenance.
+func (l *Log) advanceRecoveryPoint(p position, snapshot int64) {
+	l.mu.Lock()
+	if p.Offset <= l.checkpointed.Offset && p != l.checkpointed {
+		l.mu.Unlock()
+		return
+	}
+	l.checkpointed, l.snapshotOffset = p, snapshot
+	l.producers.NoteSnapshot(snapshot)
+	l.ends.recovery = p.Offset
+	l.publish()
+	slot := l.slot()
+	l.mu.Unlock()
+	if err := l.syncState(slot); err != nil {
+		l.warn("state file", err)
+	}
+}
+
+// prune removes snapshots that no open needs: those inside segments, but for the newest two. The caller holds
+// maintenance.
+func (l *Log) prune() {
+	if l.opts.Compat {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pruneLocked()
+}
+
+func (l *Log) pruneLocked() {
+	var bases []int64
+	for s := range l.set.All() {
+		bases = append(bases, s.BaseOffset())
+	}
+	if err := l.producers.RemoveStraySnapshots(bases); err != nil {
+		l.warn("remove an old producer snapshot", err)
+	}
+}
+
+// Checkpoint makes everything appended so far durable together with its index entries and the producer state, so that
+// an open after a crash reads only what comes later. The log takes one by itself every CheckpointBytes and at each roll.
+func (l *Log) Checkpoint() error {
+	if err := l.writable(); err != nil {
+		return err
+	}
+	l.maintenance.Lock()
+	defer l.maintenance.Unlock()
+	return l.checkpoint()
+}
+
+// capture runs f while nothing is pending, nobody appends and every rolled segment is on disk, so that what f sees of
+// the active segment is all that a sync of it has to cover. The caller holds maintenance.
+func (l *Log) capture(f func()) error {
+	for {
+		l.finishRolls()
+		again := false
+		err := l.exclusively(func() error {
+			if again = len(l.jobs) > 0; !again {
+				f()
+			}
+			return nil
+		})
+		if err != nil || !again {
+			return err
+		}
+	}
+}
+
+// checkpoint is Checkpoint. The caller holds maintenance.
+func (l *Log) checkpoint() error {
+	var active *segment.Segment
+	var frozen *producerstate.Frozen
+	var at position
+	err := l.capture(func() {
+		active, at, frozen = l.active, l.lastPosition(), l.producers.Freeze()
+		l.bytesSinceCheckpoint = 0
+	})
+	if err != nil {
+		return err
+	}
+	if err := l.syncUpTo(active, at); err != nil {
+		return err
+	}
+	if err := active.Flush(); err != nil {
+		return fmt.Errorf("wal: checkpoint: %w", err)
+	}
+	if err := l.writePair(frozen, at.Last); err != nil {
+		return fmt.Errorf("wal: checkpoint: %w", err)
+	}
+	l.advanceRecoveryPoint(at, frozen.Offset())
+	l.prune()
+	return nil
+}
+
+// syncUpTo makes the active segment durable up to a place in it, where a group commit has not already. The caller holds
+// maintenance and captured the place.
+func (l *Log) syncUpTo(active *segment.Segment, at position) error {
+	if l.opts.Sync == SyncCommit {
+		return nil
+	}
+	if err := syncData(active); err != nil {
+		l.fail(err)
+		return l.failure()
+	}
+	l.mu.Lock()
+	l.durable = at
+	l.syncedBytes = l.appendedBytes
+	slot := l.slot()
+	l.mu.Unlock()
+	l.hint(slot)
+	return nil
+}
+
+// Flush makes everything appended so far durable. In SyncCommit that is so already for what was acknowledged.
+func (l *Log) Flush() error {
+	if err := l.writable(); err != nil {
+		return err
+	}
+	l.maintenance.Lock()
+	defer l.maintenance.Unlock()
+	return l.flush()
+}
+
+// flush is Flush. The caller holds maintenance.
+func (l *Log) flush() error {
+	var active *segment.Segment
+	var at position
+	err := l.capture(func() { active, at = l.active, l.lastPosition() })
+	if err != nil {
+		return err
+	}
+	if err := l.syncUpTo(active, at); err != nil {
+		return err
+	}
+	if !l.opts.Compat {
+		return nil
+	}
+	// Kafka's recovery point follows each flush (UnifiedLog.flush), without a snapshot.
+	if err := active.Flush(); err != nil {
+		l.fail(fmt.Errorf("wal: flush: %w", err))
+		return l.failure()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.checkpointed = at
+	l.ends.recovery = at.Offset
+	l.publish()
+	return nil
+}
+
+// closeWriter does for a writer what Close has to do before the files are closed.
+func (l *Log) closeWriter() error {
+	l.maintenance.Lock()
+	defer l.maintenance.Unlock()
+	l.finishRolls()
+	return l.exclusively(func() error {
+		// The reserved space goes, so that the files are those of a log that was stopped in order.
+		if err := l.active.Seal(); err != nil && !errors.Is(err, segment.ErrIndex) {
+			l.fail(fmt.Errorf("wal: close: %w", err))
+			return l.failure()
+		}
+		if err := l.active.Flush(); err != nil {
+			l.fail(fmt.Errorf("wal: close: %w", err))
+			return l.failure()
+		}
+		l.durable = l.lastPosition()
+		if l.opts.Compat {
+			return l.closeInCompat()
+		}
+		if err := l.writePair(l.producers.Freeze(), l.last); err != nil {
+			l.warn("producer snapshot", err)
+			return l.syncState(l.slot())
+		}
+		l.checkpointed, l.snapshotOffset = l.durable, l.end.offset
+		l.producers.NoteSnapshot(l.end.offset)
+		l.pruneLocked()
+		slot := l.slot()
+		slot.Clean = true
+		return l.syncState(slot)
+	})
+}
+
+// closeInCompat leaves what a broker's clean stop leaves in the partition, and its lines in the checkpoints. The mark of
+// a clean stop speaks for all partitions of the log directory and is not one partition's to write. Kafka:
+// LogManager.shutdown, UnifiedLog.close.
+func (l *Log) closeInCompat() error {
+	if err := l.producers.TakeSnapshot(l.last); err != nil {
+		return fmt.Errorf("wal: close: %w", err)
+	}
+	l.ends.recovery = l.end.offset
+	l.publish()
+	if err := l.setParentOffset(recovery.RecoveryPoint, l.end.offset); err != nil {
+		return err
+	}
+	if l.ends.logStart > l.set.First().BaseOffset() {
+		return l.setParentOffset(recovery.LogStart, l.ends.logStart)
+	}
+	return nil
+}

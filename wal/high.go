@@ -1,0 +1,136 @@
+package wal
+
+import (
+	"fmt"
+)
+
+// publishEnd shows readers a new visible end. The caller holds mu.
+func (l *Log) publishEnd(end place) {
+	l.ends.end = end
+	if !l.opts.ManualHighWatermark {
+		l.ends.high = end
+		l.producers.AdvanceHighWatermark(end.offset)
+		l.setUnstable()
+	} else if l.ends.high.offset >= end.offset {
+		l.setHigh(end)
+	}
+	l.publish()
+}
+
+// movePublishedEnd follows a roll: the visible end keeps its offset and moves into the new segment. The caller holds mu
+// and nothing is pending.
+func (l *Log) movePublishedEnd() { l.publishEnd(l.end) }
+
+// publish shows readers what changed and wakes those that wait. The caller holds mu.
+func (l *Log) publish() {
+	l.visible.store(&l.ends)
+	l.waiters.wake()
+}
+
+// setHigh sets the high watermark. The caller holds mu and publishes.
+func (l *Log) setHigh(p place) {
+	l.ends.high = p
+	l.producers.AdvanceHighWatermark(p.offset)
+	l.setUnstable()
+}
+
+// updateUnstable follows a change of the open transactions. The caller holds mu; readers see it with the next publish.
+func (l *Log) updateUnstable() { l.setUnstable() }
+
+// setUnstable is Kafka's UnifiedLog.maybeIncrementFirstUnstableOffset.
+func (l *Log) setUnstable() {
+	m, ok := l.producers.FirstUnstableOffset()
+	if !ok {
+		l.ends.unstable = offsetOnly(noOffset)
+		return
+	}
+	p := place{offset: m.Offset, segment: m.SegmentBase, position: m.Position}
+	if !p.resolved() || p.offset < l.ends.logStart {
+		p = l.resolve(max(p.offset, l.ends.logStart))
+	}
+	l.ends.unstable = p
+}
+
+// resolve finds the byte of an offset. An offset that is not in the log stays without one. The caller holds mu.
+//
+// In Compat an offset inside a batch becomes that batch's base offset, and one inside a gap the next batch's, as in
+// Kafka (UnifiedLog.maybeConvertToOffsetMetadata); else the offset stays as it was given.
+func (l *Log) resolve(offset int64) place {
+	if offset == l.end.offset {
+		return l.end
+	}
+	p, found, err := l.locate(&l.set, offset, l.end)
+	if err != nil {
+		l.warn("position of an offset", err)
+		return offsetOnly(offset)
+	}
+	if !found {
+		return offsetOnly(offset)
+	}
+	if !l.opts.Compat {
+		p.offset = offset
+	}
+	return p
+}
+
+// UpdateHighWatermark sets the high watermark, which readers at HighWatermark and TxnCommitted stop at, and returns
+// what it became: not below the log start and not above the end of what is acknowledged. It may move back. It is for
+// logs with Options.ManualHighWatermark; elsewhere it follows the end by itself and the call only returns it. Kafka:
+// UnifiedLog.updateHighWatermark.
+func (l *Log) UpdateHighWatermark(offset int64) (int64, error) {
+	if offset < 0 {
+		return 0, fmt.Errorf("%w: high watermark %d is negative", ErrInvalidArgument, offset)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return 0, err
+	}
+	if !l.opts.ManualHighWatermark {
+		return l.ends.high.offset, nil
+	}
+	p := offsetOnly(offset)
+	switch {
+	case offset < l.ends.logStart:
+		p = offsetOnly(l.ends.logStart)
+	case offset >= l.ends.end.offset:
+		p = l.ends.end
+	}
+	l.setHigh(p)
+	l.publish()
+	return l.ends.high.offset, nil
+}
+
+// limit is where a reader at an isolation level stops, with its byte. It takes mu only where the byte is not known yet.
+func (l *Log) limit(e *ends, i Isolation) place {
+	p := e.limit(i)
+	if p.resolved() || i == LogEnd {
+		return p
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.resolveLimit(i)
+}
+
+func (e *ends) limit(i Isolation) place {
+	switch i {
+	case LogEnd:
+		return e.end
+	case HighWatermark:
+		return e.high
+	}
+	return e.lastStable()
+}
+
+// resolveLimit finds the bytes of the high watermark and the last stable offset and keeps them. Kafka:
+// UnifiedLog.fetchHighWatermarkMetadata and fetchLastStableOffsetMetadata. The caller holds mu.
+func (l *Log) resolveLimit(i Isolation) place {
+	if !l.ends.high.resolved() {
+		l.setHigh(l.resolve(l.ends.high.offset))
+	}
+	if u := l.ends.unstable; i == TxnCommitted && u.offset >= 0 && u.offset < l.ends.high.offset && !u.resolved() {
+		l.ends.unstable = l.resolve(u.offset)
+	}
+	l.publish()
+	return l.ends.limit(i)
+}

@@ -1,0 +1,215 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/oncelog/oncelog/internal/leaderepoch"
+	"github.com/oncelog/oncelog/internal/vfs"
+	"github.com/oncelog/oncelog/producerstate"
+	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/recovery"
+	"github.com/oncelog/oncelog/segment"
+)
+
+// Log is the log of one partition. All methods may be called by any number of goroutines at once.
+//
+// Lock order: maintenance, then the leadership of commit, then mu, then stateMu. Readers take none of them.
+type Log struct {
+	fsys   vfs.FS
+	dir    string
+	opts   Options
+	limits record.Limits
+	bootID string
+	report recovery.Report
+	locks  []io.Closer
+
+	// maintenance is held by whatever syncs, seals and takes checkpoints, so that these happen in the order of the log.
+	maintenance sync.Mutex
+
+	commit  committer
+	tickets atomic.Uint64 // counts appends that changed the log; changed under mu
+
+	mu        sync.Mutex
+	closed    bool                   // guarded by mu
+	set       segment.Set            // guarded by mu; readers use segments
+	active    *segment.Segment       // guarded by mu
+	end       place                  // log end, what waits for its sync included; guarded by mu
+	last      record.Identity        // last batch below end; guarded by mu
+	producers *producerstate.Manager // guarded by mu
+	epochs    *leaderepoch.Cache
+	staging   producerstate.AppendInfo // guarded by mu
+	ends      ends                     // the writer's copy of visible; guarded by mu
+
+	activeSince time.Time     // when the active segment was made or opened; guarded by mu
+	jitter      time.Duration // taken off its greatest age; guarded by mu
+	reserved    int64         // bytes of its file that have space; guarded by mu
+	reserveStep int64         // guarded by mu
+
+	pending group  // guarded by mu
+	spare   []byte // buffer of the group before; guarded by mu
+
+	durable              position // everything below is on disk; guarded by mu
+	checkpointed         position // recovery point; guarded by mu
+	snapshotOffset       int64    // of the pair that belongs to it, −1 if there is none; guarded by mu
+	bytesSinceCheckpoint int64    // guarded by mu
+	appendedBytes        int64    // since the open; guarded by mu
+	syncedBytes          int64    // SyncInterval and SyncNone: of those, on disk; guarded by mu
+	stateSynced          int64    // durable end in the newest synced state; guarded by mu
+	jobs                 []*rolled
+	due                  atomic.Bool      // runJobs has something to do
+	newest               int64            // greatest batch timestamp; guarded by mu
+	clock                int64            // of the newest append, milliseconds; guarded by mu
+	gaps                 bool             // offsets may jump; guarded by mu
+	groupBound           int64            // guarded by mu
+	foreign              recovery.Foreign // guarded by mu
+	who                  [2]uint64        // guarded by mu
+
+	stateMu sync.Mutex
+	state   *recovery.StateFile // guarded by stateMu; nil in Compat and read-only
+
+	segments   atomic.Pointer[segment.Set]
+	visible    published
+	waiters    waiters
+	failedWith atomic.Pointer[failed]
+	isClosed   atomic.Bool
+	warnings   atomic.Int64
+
+	background background
+}
+
+// Open opens the log in dir, and creates it if dir is missing or empty. It recovers what an earlier writer left behind;
+// RecoveryReport tells what was found and done. The context covers the recovery only, not the life of the log.
+//
+// Errors: ErrLocked if another writer is there, *recovery.RefusedError (ErrRefused) if bytes are damaged that had been
+// promised, ErrNotLog if dir holds other files, ErrUnsupportedVersion, ErrInvalidOptions, and those of the file system.
+// After an error nothing was changed, except that an interrupted recovery may have kept aside and cut a torn tail.
+func Open(ctx context.Context, dir string, o Options) (*Log, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("wal: open: %w", err)
+	}
+	return OpenFS(ctx, vfs.OS, abs, o)
+}
+
+// OpenFS is Open on another file system. It is for the tests and the tools of this module.
+func OpenFS(ctx context.Context, fsys vfs.FS, dir string, o Options) (l *Log, err error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	l = &Log{fsys: fsys, dir: dir, opts: o.withDefaults()}
+	l.limits = record.Limits{MaxRecordBytes: l.opts.MaxDecompressedBytes}
+	l.commit.init()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.unlock())
+			l = nil
+		}
+	}()
+	if err := l.prepareDir(); err != nil {
+		return l, err
+	}
+	if l.bootID, err = fsys.BootID(dir); err != nil {
+		return l, fmt.Errorf("wal: open: %w", err)
+	}
+	loaded, err := recovery.Load(ctx, fsys, recovery.Params{
+		Dir: dir, ReadOnly: l.opts.ReadOnly, Policy: l.opts.DamagePolicy, Compat: l.opts.Compat, BootID: l.bootID,
+		Segments: l.segmentConfig(), Producers: l.producerConfig(), Logger: l.opts.Logger, Now: l.opts.Now,
+	})
+	if err != nil {
+		return l, err
+	}
+	if err := l.adopt(loaded); err != nil {
+		return l, errors.Join(err, loaded.Close())
+	}
+	l.startBackground()
+	return l, nil
+}
+
+func (l *Log) segmentConfig() segment.Config {
+	c := segment.Config{
+		IndexIntervalBytes: l.opts.IndexIntervalBytes, MaxIndexBytes: l.opts.MaxIndexBytes,
+		ReadOnly: l.opts.ReadOnly, KafkaIndexes: l.opts.Compat, Limits: l.limits,
+	}
+	if l.opts.Preallocate {
+		c.Preallocate = int64(l.opts.SegmentBytes)
+	}
+	return c
+}
+
+func (l *Log) producerConfig() producerstate.Config {
+	return producerstate.Config{
+		ProducerIDExpiration: l.opts.ProducerIDExpiration, MaxTransactionTimeout: l.opts.MaxTransactionTimeout,
+		SkipVerification: !l.opts.VerifyTransactions, Compat: l.opts.Compat, ReadOnly: l.opts.ReadOnly,
+	}
+}
+
+// adopt takes over what recovery found, and writes down that this process is the writer now.
+func (l *Log) adopt(s *recovery.State) error {
+	now := l.opts.Now()
+	l.report = s.Report
+	l.producers, l.epochs, l.state = s.Producers, s.Epochs, s.StateFile
+	l.foreign, l.who = s.Foreign, [2]uint64{s.Foreign.Fingerprint(), s.Foreign.Fingerprint()}
+	l.durable, l.checkpointed, l.snapshotOffset = s.End, s.RecoveryPoint, s.SnapshotOffset
+	l.last, l.newest, l.clock, l.gaps = s.End.Last, s.NewestTimestamp, s.AppendClock, s.Gaps
+	l.groupBound = int64(l.opts.GroupBytes)
+
+	l.setSegments(s.Segments)
+	l.end.offset = s.End.Offset
+	l.setActive(s.Segments.Active(), s.ActiveSize, now)
+	l.ends = ends{logStart: s.LogStart, end: l.end, recovery: s.RecoveryPoint.Offset, unstable: offsetOnly(noOffset)}
+	if l.opts.ManualHighWatermark {
+		l.ends.high = offsetOnly(s.LogStart)
+		l.setUnstable()
+	}
+	l.publishEnd(l.end)
+	if l.opts.ReadOnly {
+		return nil
+	}
+	if err := l.becomeWriter(); err != nil {
+		return err
+	}
+	return l.firstOpenInCompat()
+}
+
+// Dir returns the directory of the log.
+func (l *Log) Dir() string { return l.dir }
+
+// RecoveryReport tells what Open found and did.
+func (l *Log) RecoveryReport() recovery.Report { return l.report }
+
+// Close makes everything durable, writes down that the log was closed in order, and gives up the lock. The next open
+// then reads no batch. The error says if any of it went wrong; the log is closed in any case, and what was acknowledged
+// as durable is. A second call returns ErrClosed. Calls that wait return ErrClosed.
+func (l *Log) Close() error {
+	if l.isClosed.Swap(true) {
+		return ErrClosed
+	}
+	l.stopBackground()
+	l.waiters.wake()
+	var err error
+	if !l.opts.ReadOnly {
+		err = l.closeWriter()
+	}
+	l.commit.lead()
+	l.mu.Lock()
+	l.closed = true
+	var errs []error
+	for s := range l.set.All() {
+		errs = append(errs, s.Close())
+	}
+	if l.state != nil {
+		errs = append(errs, l.state.Close())
+	}
+	l.mu.Unlock()
+	l.commit.fail(ErrClosed)
+	l.commit.follow()
+	l.waiters.wake()
+	return errors.Join(err, errors.Join(errs...), l.unlock())
+}

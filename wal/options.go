@@ -1,0 +1,211 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/recovery"
+)
+
+// SyncMode says what an acknowledgement promises.
+type SyncMode = recovery.SyncMode
+
+// The durability modes. All of them survive the end of the process by any signal; they differ after a power cut.
+const (
+	// SyncCommit acknowledges what is on disk. Appends that come together share one sync.
+	SyncCommit = recovery.SyncCommit
+
+	// SyncInterval acknowledges what is in the page cache, and syncs every SyncEvery or SyncBytes. A power cut takes
+	// back at most what came after the last sync: an end of the log, never a piece of its middle.
+	SyncInterval = recovery.SyncInterval
+
+	// SyncNone acknowledges what is in the page cache, and syncs at a roll, a checkpoint and Close. A power cut takes
+	// back at most what came after the last sync. It is Kafka's default, which relies on replicas.
+	SyncNone = recovery.SyncNone
+)
+
+// Policy says what an open may do about bytes that are not whole batches.
+type Policy = recovery.Policy
+
+// The damage policies.
+const (
+	TolerateTornTail = recovery.TolerateTornTail
+	Strict           = recovery.Strict
+	PointInTime      = recovery.PointInTime
+)
+
+// Never is a duration that is never reached, for settings in which zero means the default.
+const Never time.Duration = math.MaxInt64
+
+// CleanupPolicy is Kafka's cleanup.policy, a set.
+type CleanupPolicy uint8
+
+// The members of a CleanupPolicy. The zero value is CleanupDelete, as in Kafka.
+const (
+	CleanupDelete  CleanupPolicy = 1 << iota // old segments may be deleted
+	CleanupCompact                           // each record has a key, and the latest one of each key is kept
+)
+
+// Compression is Kafka's compression.type: what a leader append does to the codec of a batch.
+type Compression struct {
+	// Recompress stores every batch with Codec; else batches stay as their producer compressed them.
+	Recompress bool
+	Codec      record.Compression
+	Level      int // level of the codec, 0 for its default
+}
+
+// Options are the settings of a log. The zero value is a log that keeps everything for ever and acknowledges what is on
+// disk. Each comment names Kafka's key; sizes are bytes.
+type Options struct {
+	SegmentBytes       int32         // segment.bytes; a new segment starts when this one would grow beyond it; default 1 GiB
+	SegmentAge         time.Duration // segment.ms; a new segment starts when the first batch of this one is older; default 7 days
+	SegmentJitter      time.Duration // segment.jitter.ms; at most so much is taken off SegmentAge, at random; default 0
+	MaxIndexBytes      int32         // segment.index.bytes; default 10 MiB, at least 12
+	IndexIntervalBytes int32         // index.interval.bytes; log bytes between two index entries; default 4096
+	Preallocate        bool          // preallocate; give a new .log its full size at once
+
+	MaxMessageBytes      int32                // max.message.bytes; greatest batch that a leader append takes; default 1 MiB + 12
+	MaxDecompressedBytes int                  // max.decompressed.message.bytes; greatest record inside a compressed batch; default 2147483639
+	TimestampType        record.TimestampType // message.timestamp.type; default CreateTime
+	TimestampBeforeMax   time.Duration        // message.timestamp.before.max.ms; default Never
+	TimestampAfterMax    time.Duration        // message.timestamp.after.max.ms; default 1 hour
+	Compression          Compression          // compression.type and compression.*.level; default: as the producer sent it
+	CleanupPolicy        CleanupPolicy        // cleanup.policy; default CleanupDelete
+	MaxCompactionLag     time.Duration        // max.compaction.lag.ms; caps SegmentAge of a compacted log; default Never
+
+	Sync            SyncMode      // default SyncCommit
+	SyncEvery       time.Duration // flush.ms; SyncInterval: greatest age of unsynced bytes; default 1 s
+	SyncBytes       int64         // SyncInterval: greatest number of unsynced bytes; default 16 MiB
+	SyncMessages    int64         // flush.messages; an append that leaves so many records unsynced syncs them; default never
+	GroupBytes      int32         // SyncCommit: most bytes in one sync; default the greater of 1 MiB and MaxMessageBytes
+	CheckpointBytes int64         // log bytes between two checkpoints, which bound what a crash makes the next open read; default 64 MiB
+
+	// DamagePolicy decides what Open may cut; default TolerateTornTail.
+	DamagePolicy Policy
+
+	ProducerIDExpiration  time.Duration // producer.id.expiration.ms; an idle producer is forgotten after it; default 1 day
+	MaxTransactionTimeout time.Duration // transaction.max.timeout.ms; default 15 minutes
+	VerifyTransactions    bool          // transaction.partition.verification.enable; a transaction's first batch needs a Guard
+
+	// ManualHighWatermark leaves the high watermark to UpdateHighWatermark, as replicas need it. Else it is the end of
+	// what is acknowledged.
+	ManualHighWatermark bool
+
+	// Compat makes the log behave exactly as Kafka 4.4 does where it otherwise would not (the package comment lists
+	// where), and keeps no files of its own but the lock. It needs a Kafka log directory around the partition, takes
+	// recovery point, log start and clean mark from there, and implies PointInTime.
+	Compat bool
+
+	// ReadOnly opens without a lock and changes nothing, beside a running writer too. Damage does not keep it from
+	// opening: reads of the damaged offsets are errors, all others work.
+	ReadOnly bool
+
+	Logger *slog.Logger     // life-cycle events; default: none
+	Now    func() time.Time // the clock; default time.Now
+
+	manual bool // tests: no goroutine of the log's own
+}
+
+// withDefaults returns the options with every zero replaced.
+func (o Options) withDefaults() Options {
+	set(&o.SegmentBytes, 1<<30)
+	set(&o.SegmentAge, 7*24*time.Hour)
+	set(&o.MaxIndexBytes, 10<<20)
+	set(&o.IndexIntervalBytes, 4096)
+	set(&o.MaxMessageBytes, 1<<20+record.LogOverhead)
+	set(&o.MaxDecompressedBytes, math.MaxInt32-8)
+	set(&o.TimestampBeforeMax, Never)
+	set(&o.TimestampAfterMax, time.Hour)
+	set(&o.CleanupPolicy, CleanupDelete)
+	set(&o.MaxCompactionLag, Never)
+	set(&o.SyncEvery, time.Second)
+	set(&o.SyncBytes, 16<<20)
+	set(&o.SyncMessages, math.MaxInt64)
+	set(&o.GroupBytes, max(1<<20, o.MaxMessageBytes))
+	set(&o.CheckpointBytes, 64<<20)
+	set(&o.ProducerIDExpiration, 24*time.Hour)
+	set(&o.MaxTransactionTimeout, 15*time.Minute)
+	if o.Compat {
+		o.DamagePolicy = PointInTime
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+func set[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate returns every reason why the options cannot be used, joined, or nil. Zero values are fine: they stand for
+// the defaults.
+func (o Options) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidOptions}, args...)...))
+	}
+	if o.Compat && o.DamagePolicy != TolerateTornTail && o.DamagePolicy != PointInTime {
+		bad("Compat implies DamagePolicy PointInTime, it cannot go with %v", o.DamagePolicy)
+	}
+	o = o.withDefaults()
+	for _, n := range []struct {
+		name       string
+		value, min int64
+	}{
+		{"SegmentBytes", int64(o.SegmentBytes), 14},
+		{"SegmentAge", int64(o.SegmentAge), int64(time.Millisecond)},
+		{"SegmentJitter", int64(o.SegmentJitter), 0},
+		{"MaxIndexBytes", int64(o.MaxIndexBytes), 12},
+		{"IndexIntervalBytes", int64(o.IndexIntervalBytes), 0},
+		{"MaxMessageBytes", int64(o.MaxMessageBytes), 0},
+		{"MaxDecompressedBytes", int64(o.MaxDecompressedBytes), 1},
+		{"TimestampBeforeMax", int64(o.TimestampBeforeMax), 0},
+		{"TimestampAfterMax", int64(o.TimestampAfterMax), 0},
+		{"MaxCompactionLag", int64(o.MaxCompactionLag), int64(time.Millisecond)},
+		{"SyncEvery", int64(o.SyncEvery), int64(time.Millisecond)},
+		{"SyncBytes", o.SyncBytes, 1},
+		{"SyncMessages", o.SyncMessages, 1},
+		{"CheckpointBytes", o.CheckpointBytes, 1},
+		{"ProducerIDExpiration", int64(o.ProducerIDExpiration), int64(time.Millisecond)},
+		{"MaxTransactionTimeout", int64(o.MaxTransactionTimeout), int64(time.Millisecond)},
+	} {
+		if n.value < n.min {
+			bad("%s is %d, it must be at least %d", n.name, n.value, n.min)
+		}
+	}
+	if o.GroupBytes < o.MaxMessageBytes {
+		bad("GroupBytes (%d) is smaller than MaxMessageBytes (%d): the largest batch would not fit into a group", o.GroupBytes, o.MaxMessageBytes)
+	}
+	if o.Sync > SyncNone {
+		bad("Sync is %d, which is no mode", o.Sync)
+	}
+	if o.DamagePolicy > PointInTime {
+		bad("DamagePolicy is %d, which is no policy", o.DamagePolicy)
+	}
+	if o.CleanupPolicy > CleanupDelete|CleanupCompact {
+		bad("CleanupPolicy is %d, which is no policy", o.CleanupPolicy)
+	}
+	if o.Compression.Recompress && o.Compression.Codec > record.Zstd {
+		bad("Compression.Codec is %d, which is no codec", o.Compression.Codec)
+	}
+	return errors.Join(errs...)
+}
+
+// segmentAge is SegmentAge as a compacted log caps it. Kafka: LogConfig.maxSegmentMs.
+func (o *Options) segmentAge() time.Duration {
+	if o.CleanupPolicy&CleanupCompact != 0 {
+		return min(o.SegmentAge, o.MaxCompactionLag)
+	}
+	return o.SegmentAge
+}

@@ -1,0 +1,198 @@
+package wal
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/oncelog/oncelog/internal/checkpoint"
+	"github.com/oncelog/oncelog/internal/kafkadir"
+	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/recovery"
+)
+
+// failed is the first error that ended the log.
+type failed struct{ err error }
+
+// fail ends the log: the first write or sync of its own data that failed. Nothing is tried again, as the system may have
+// dropped what was not on disk and report success the next time; recovery finds out what is there.
+func (l *Log) fail(err error) {
+	if !l.failedWith.CompareAndSwap(nil, &failed{fmt.Errorf("%w: %w", ErrFailed, err)}) {
+		return
+	}
+	l.opts.Logger.Error("log failed", "dir", l.dir, "err", err)
+	l.commit.fail(l.failure())
+	l.waiters.wake()
+	if l.state == nil {
+		return
+	}
+	// What the state file says of the durable end stays true; the flag keeps a later open from believing the page cache.
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	if slot, ok := l.state.Newest(); ok {
+		slot.SyncFailed, slot.Clean = true, false
+		if err := l.state.Sync(slot); err != nil {
+			l.warn("state file", err)
+		}
+	}
+}
+
+// failure returns the error that ended the log, or nil.
+func (l *Log) failure() error {
+	if f := l.failedWith.Load(); f != nil {
+		return f.err
+	}
+	return nil
+}
+
+// writable says whether a change may be tried at all. It takes no lock.
+func (l *Log) writable() error {
+	switch {
+	case l.isClosed.Load():
+		return ErrClosed
+	case l.opts.ReadOnly:
+		return ErrReadOnly
+	}
+	return l.failure()
+}
+
+// usable is writable for a caller that holds mu, and so lasts until it gives mu up.
+func (l *Log) usable() error {
+	if l.closed {
+		return ErrClosed
+	}
+	return l.writable()
+}
+
+func (l *Log) warn(what string, err error) {
+	l.warnings.Add(1)
+	l.opts.Logger.Warn(what, "dir", l.dir, "err", err)
+}
+
+// slot is what the state file is to say now. The caller holds mu.
+func (l *Log) slot() recovery.Slot {
+	return recovery.Slot{
+		LogStart:        l.ends.logStart,
+		Durable:         l.durable,
+		Recovery:        l.checkpointed,
+		SnapshotOffset:  l.snapshotOffset,
+		NewestTimestamp: l.newest,
+		AppendClock:     l.clock,
+		Gaps:            l.gaps,
+		Mode:            l.opts.Sync,
+		GroupBound:      l.groupBound,
+		BootID:          l.bootID,
+		Who:             l.who,
+	}
+}
+
+// hint writes the slot without a sync. A hint that cannot be written costs the next open time, nothing else.
+func (l *Log) hint(slot recovery.Slot) {
+	if l.state == nil {
+		return
+	}
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	if newest, ok := l.state.Newest(); ok && newest.SyncFailed {
+		return
+	}
+	if err := l.state.Hint(slot); err != nil {
+		l.warn("state file", err)
+	}
+}
+
+// syncState writes the slot and makes it durable.
+func (l *Log) syncState(slot recovery.Slot) error {
+	if l.state == nil {
+		return nil
+	}
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	if newest, ok := l.state.Newest(); ok && newest.SyncFailed {
+		return l.failure()
+	}
+	return l.state.Sync(slot)
+}
+
+// changeForeign changes files that other programs write too. The state file tells by their content whether another
+// program was here; so it first learns the content that is about to be written, beside the present one, and whichever
+// of the two a crash leaves is known as ours. The caller holds mu.
+func (l *Log) changeForeign(changed recovery.Foreign, write func() error) error {
+	if l.state != nil {
+		old, next := l.foreign.Fingerprint(), changed.Fingerprint()
+		if old != next {
+			l.who = [2]uint64{old, next}
+			if err := l.syncState(l.slot()); err != nil {
+				return err
+			}
+		}
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	l.foreign = changed
+	return nil
+}
+
+// assignEpochs notes the leader epochs of the batches, and stores the list if it grew. The caller holds mu. Kafka:
+// UnifiedLog.append, which does it before all checks that depend on the log, so that a refused append may leave an
+// epoch that begins at the log end.
+func (l *Log) assignEpochs(w *write) error {
+	for b, err := range record.All(w.bytes) {
+		if err != nil {
+			return err
+		}
+		if b.Magic() < record.Magic {
+			l.epochs.Clear()
+			continue
+		}
+		if _, err := l.epochs.Assign(b.PartitionLeaderEpoch(), b.BaseOffset()); err != nil {
+			return fmt.Errorf("%w: %w", ErrInvalidArgument, err)
+		}
+	}
+	return l.flushEpochs()
+}
+
+// flushEpochs stores the leader epochs if they differ from what is stored. The caller holds mu.
+func (l *Log) flushEpochs() error {
+	if !l.epochs.Dirty() {
+		return nil
+	}
+	next := l.foreign
+	next.LeaderEpochs = l.epochs.Encode()
+	return l.changeForeign(next, l.epochs.Flush)
+}
+
+// setParentOffset writes this partition's line into a checkpoint of the log directory, where there is one. The caller
+// holds mu.
+func (l *Log) setParentOffset(i recovery.OffsetFile, offset int64) error {
+	if !l.foreign.HasFile[i] {
+		return nil
+	}
+	next := l.foreign
+	next.Offsets[i] = offset
+	parent := filepath.Dir(l.dir)
+	return l.changeForeign(next, func() error {
+		lock, err := l.fsys.Lock(filepath.Join(parent, kafkadir.LockFile), parentWriteByte, 1, true)
+		if err != nil {
+			return fmt.Errorf("wal: checkpoint of the log directory: %w", err)
+		}
+		defer lock.Close()
+		_, err = checkpoint.SetOffset(l.fsys, filepath.Join(parent, i.Name()), l.foreign.Partition, offset)
+		return err
+	})
+}
+
+// raiseGroupBound lets a group be larger than the bound that the state file names, for a follower's append of batches
+// larger than MaxMessageBytes. The caller holds mu.
+func (l *Log) raiseGroupBound(n int) error {
+	if l.opts.Sync != SyncCommit || int64(n) <= l.groupBound {
+		return nil
+	}
+	old := l.groupBound
+	l.groupBound = int64(n)
+	if err := l.syncState(l.slot()); err != nil {
+		l.groupBound = old
+		return fmt.Errorf("wal: append of %d bytes: %w", n, err)
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package wal
+
+import (
+	"context"
+	"sync"
+)
+
+// waiters wakes readers that wait for the log to change. Nothing is allocated and no lock of the log's is touched as
+// long as nobody waits.
+type waiters struct {
+	mu sync.Mutex
+	ch chan struct{} // closed at the next change; nil while nobody waits
+}
+
+func (w *waiters) wake() {
+	w.mu.Lock()
+	if w.ch != nil {
+		close(w.ch)
+		w.ch = nil
+	}
+	w.mu.Unlock()
+}
+
+func (w *waiters) next() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ch == nil {
+		w.ch = make(chan struct{})
+	}
+	return w.ch
+}
+
+// Wait returns when a record at offset can be read at the isolation level, that is, when the level's end lies above
+// offset. It returns ctx.Err() when the context ends before, ErrClosed when the log is closed, and ErrFailed when it
+// failed and so will not grow.
+func (l *Log) Wait(ctx context.Context, offset int64, i Isolation) error {
+	for {
+		changed := l.waiters.next()
+		e := l.visible.load()
+		if e.limit(i).offset > offset {
+			return nil
+		}
+		if l.isClosed.Load() {
+			return ErrClosed
+		}
+		if err := l.failure(); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
