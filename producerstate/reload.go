@@ -182,3 +182,10 @@ func (m *Manager) TruncateFullyAndReloadSnapshots() error {
 	}
 	return m.relist()
 }
+
+// Load replaces the state by that of the newest usable snapshot in [logStart, offset], as TruncateAndReload does, and
+// leaves the other snapshots alone. If none is usable the state is empty and MapEndOffset is logStart.
+func (m *Manager) Load(logStart, offset, nowMs int64) error {
+	m.clearState()
+	return m.load(logStart, offset, nowMs)
+}
