@@ -8,6 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -94,6 +97,43 @@ func TestLock_otherProcess(t *testing.T) {
 	l, err = OS.Lock(name, 0, 2, true)
 	must(t, err)
 	must(t, l.Close())
+}
+
+// TestLock_removedFile has holders remove the lock file before they release it, as Kafka does. Who opened the file
+// before the removal and locks it afterwards must notice: another may hold the lock on the next file of that name.
+func TestLock_removedFile(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("windows does not remove an open file")
+	}
+	name := filepath.Join(t.TempDir(), "lock")
+	var holders, held atomic.Int32
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 500 {
+				l, err := OS.Lock(name, 0, 1, true)
+				if errors.Is(err, ErrLocked) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if holders.Add(1) != 1 {
+					t.Error("two hold the lock")
+				}
+				held.Add(1)
+				runtime.Gosched()
+				holders.Add(-1) // once the name is gone, the lock excludes nobody
+				if err := OS.Remove(name); err != nil {
+					t.Error(err)
+				}
+				l.Close()
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("held %d times", held.Load())
 }
 
 func TestLock_readOnlyFile(t *testing.T) {

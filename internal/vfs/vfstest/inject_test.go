@@ -290,6 +290,25 @@ func TestInject_failedSyncOfGrowth(t *testing.T) {
 	}
 }
 
+func TestInject_failedSyncOfCut(t *testing.T) {
+	m, plain := synced(t, 3000)
+	must(t, plain.Close())
+	f := mustOpen(t, Inject(m, FailNth(Kinds(OpSync), 1, Fault{Err: syscall.EIO}, false)), "a", os.O_RDWR)
+	must(t, f.Truncate(1000))
+	if err := f.Sync(); err == nil {
+		t.Fatal("no error")
+	}
+	must(t, f.Sync())
+	if got := content(t, m.Crash(CrashOptions{Mode: AllKept}), "a"); len(got) != 3000 || got[2999] != 'o' {
+		t.Errorf("size %d after a cut, a failed sync and a good one", len(got))
+	}
+	must(t, f.Truncate(3000))
+	must(t, f.Sync())
+	if got := content(t, m.Crash(CrashOptions{Mode: AllLost}), "a"); len(got) != 3000 || got[999] != 'o' || got[2999] != 0 {
+		t.Errorf("size %d after growing and a sync; the last byte is %q", len(got), got[len(got)-1])
+	}
+}
+
 func TestInject_failedSyncDir(t *testing.T) {
 	m := NewMem()
 	fsys := Inject(m, FailNth(Kinds(OpSyncDir), 1, Fault{Err: syscall.EIO}, false))

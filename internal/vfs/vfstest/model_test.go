@@ -57,14 +57,62 @@ func (n *naive) explains(got []byte) bool {
 	return size
 }
 
+// clone is a crash clone with what could be read from it when it was made.
+type clone struct {
+	m     *Mem
+	modes [4][]byte // by crash mode, after a second crash
+}
+
+func freeze(t *testing.T, m *Mem, o CrashOptions) clone {
+	c := clone{m: m.Crash(o)}
+	for mode := range c.modes {
+		c.modes[mode] = c.read(t, CrashMode(mode))
+	}
+	// A twin from the same moment changes in every way, at once and again after a sync.
+	twin := m.Crash(o)
+	f := mustOpen(t, twin, "a", os.O_RDWR)
+	for range 2 {
+		size := len(content(t, twin, "a"))
+		mustWrite(t, f, int64(size/2), bytes.Repeat([]byte("twin"), 1000))
+		must(t, f.Truncate(int64(size/3)))
+		must(t, f.Truncate(int64(size+9000)))
+		if tail := content(t, twin, "a")[size/3:]; !bytes.Equal(tail, make([]byte, len(tail))) {
+			t.Fatal("a clone that was cut and grown shows old bytes")
+		}
+		must(t, f.Allocate(int64(size+9000)))
+		mp, err := f.Map(size+9000, true)
+		must(t, err)
+		fill(mp.Bytes(), 't')
+		must(t, mp.Close())
+		must(t, f.Sync())
+	}
+	return c
+}
+
+func (c clone) read(t *testing.T, mode CrashMode) []byte {
+	// Space is part of what must not change under a clone.
+	again := c.m.Crash(CrashOptions{Mode: mode, Seed: 5})
+	return append(content(t, again, "a"), byte(again.Used()>>9))
+}
+
+func (c clone) check(t *testing.T) {
+	t.Helper()
+	for mode, want := range c.modes {
+		if got := c.read(t, CrashMode(mode)); !bytes.Equal(got, want) {
+			t.Fatalf("a clone changed with its original or a twin: %v, from byte %d", CrashMode(mode), firstDifference(got, want))
+		}
+	}
+}
+
 func TestMem_againstNaiveModel(t *testing.T) {
 	crashes := 0
-	for seed := range uint64(150) {
+	for seed := range uint64(100) {
 		r := newRand(t, seed)
 		m := NewMemWith(MemOptions{Seed: seed})
 		f := mustOpen(t, m, "a", os.O_RDWR|os.O_CREATE)
 		must(t, m.SyncDir("/"))
 		model := &naive{versions: [][]byte{nil}}
+		var frozen []clone
 		var mp vfs.Mapping
 		for step := range 60 {
 			size := len(model.now())
@@ -117,6 +165,9 @@ func TestMem_againstNaiveModel(t *testing.T) {
 			if !bytes.Equal(content(t, m.Crash(CrashOptions{}), "a"), model.now()) {
 				t.Fatalf("seed %d, step %d: a kill changed the content", seed, step)
 			}
+			if step%9 == 0 {
+				frozen = append(frozen, freeze(t, m, CrashOptions{Mode: CrashMode(r.IntN(4)), Seed: seed, Torn: true}))
+			}
 			base := m
 			if step%7 == 0 {
 				base = m.Crash(CrashOptions{Seed: seed}) // a power cut after a kill
@@ -130,10 +181,20 @@ func TestMem_againstNaiveModel(t *testing.T) {
 			}
 			for k := range uint64(3) {
 				crashes++
-				if got := content(t, base.Crash(CrashOptions{Mode: PowerCut, Seed: seed<<8 | k}), "a"); !model.explains(got) {
+				c := base.Crash(CrashOptions{Mode: PowerCut, Seed: seed<<8 | k})
+				got := content(t, c, "a")
+				if !model.explains(got) {
 					t.Fatalf("seed %d, step %d, crash %d: no version explains what a power cut left", seed, step, k)
 				}
+				g := mustOpen(t, c, "a", os.O_RDWR)
+				must(t, g.Truncate(int64(len(got)+5000)))
+				if !bytes.Equal(content(t, c, "a"), append(got, make([]byte, 5000)...)) {
+					t.Fatalf("seed %d, step %d, crash %d: a file that grew after a power cut shows old bytes", seed, step, k)
+				}
 			}
+		}
+		for _, c := range frozen {
+			c.check(t)
 		}
 	}
 	t.Logf("%d power cuts", crashes)
