@@ -2,15 +2,19 @@ package segment
 
 import (
 	"errors"
-	"io/fs"
 
 	"github.com/oncelog/oncelog/index"
 	"github.com/oncelog/oncelog/record"
 )
 
-// stepsBack is how many index entries are passed over to find one whose batch lies below the end of a look-up, before the
-// log is walked from its start. An append waits for its write with at most a few hundred entries noted.
-const stepsBack = 1024
+const (
+	// stepsBack is how many index entries are passed over to find one whose batch begins below the end of a look-up, before
+	// the log is walked from its start. An append waits for its write with at most a few hundred entries noted.
+	stepsBack = 1024
+	// triesBack is how many entries are compared with the log, from the best one downwards. After a crash the last entries
+	// may be about batches that are torn or gone.
+	triesBack = 16
+)
 
 // Locate returns position and header of the first batch whose last offset is offset or higher, among those that end at or
 // before byte end. It is not found if all of them lie below offset; a tail of zeros is an end as well. Bytes on the way
@@ -66,54 +70,66 @@ func (t *Tail) failure() error {
 // hint returns a walk that begins at or before the first batch whose last offset is offset or higher: at the position of
 // an index entry, standing on the batch there, if the entry stands the test, else at 0.
 func (s *Segment) hint(offset, end int64) (*HeaderScanner, error) {
-	e, err := s.lookup(offset, end)
-	if errors.Is(err, ErrClosed) {
-		return nil, err
-	}
-	if err != nil || e.Position < 0 {
-		s.suspects.Add(1)
-		return s.ScanHeaders(0, end), nil
-	}
-	if e.Position > 0 {
-		c := s.ScanHeaders(int64(e.Position), end)
-		if c.Next() && s.fits(&c.header, e) {
-			return c, nil
-		}
-		if err := c.Err(); err != nil && !errors.Is(err, fs.ErrInvalid) {
+	misled := false
+	for range triesBack {
+		e, odd, err := s.lookup(offset, end)
+		if errors.Is(err, ErrClosed) {
 			return nil, err
 		}
+		misled = misled || odd || err != nil
+		if err != nil || e.Position == 0 {
+			break
+		}
+		c := s.ScanHeaders(int64(e.Position), end)
+		if c.Next() && s.fits(&c.header, e) {
+			if misled {
+				s.suspects.Add(1)
+			}
+			return c, nil
+		}
 		c.w.release()
+		if err := c.Err(); err != nil {
+			return nil, err
+		}
+		misled = true
+		if e.Offset <= s.base {
+			break
+		}
+		offset = e.Offset - 1
+	}
+	if misled {
 		s.suspects.Add(1)
 	}
 	return s.ScanHeaders(0, end), nil
 }
 
-// lookup asks the offset index for the greatest entry that is not above offset and whose batch begins below end. The position
-// is negative if the index cannot be right.
-func (s *Segment) lookup(offset, end int64) (e index.OffsetPosition, err error) {
+// lookup asks the offset index for the greatest entry that is not above offset and whose batch begins below end. It is odd
+// if an entry cannot be right on its face. Without an entry the position is 0.
+func (s *Segment) lookup(offset, end int64) (e index.OffsetPosition, odd bool, err error) {
 	size, err := s.Size()
 	if err != nil {
-		return e, err
+		return e, false, err
 	}
 	if err := s.enter(); err != nil {
-		return e, err
+		return e, false, err
 	}
 	defer s.leave()
 	x, err := s.files.offset.get(s, openOffsetIndex)
 	if err != nil {
-		return e, err
+		return e, false, err
 	}
 	for range stepsBack {
 		e, err = x.Lookup(offset)
 		if err != nil || int64(e.Position) < end {
-			return e, err
+			return e, odd, err
 		}
-		if int64(e.Position) >= size || e.Offset <= s.base {
+		odd = odd || int64(e.Position) >= size
+		if e.Offset <= s.base {
 			break
 		}
 		offset = e.Offset - 1
 	}
-	return index.OffsetPosition{Offset: s.base, Position: -1}, nil
+	return index.OffsetPosition{Offset: s.base}, true, nil
 }
 
 // fits tells whether an index entry can be about the batch at its position. Kafka writes the last offset of the batch; up to

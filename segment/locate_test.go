@@ -368,9 +368,6 @@ func TestSparse_LargestFile(t *testing.T) {
 	if _, tail := scan(t, s.Scan(MaxBytes-30)); tail.Kind != Torn || tail.Claimed != int64(len(last)) {
 		t.Errorf("%+v", tail)
 	}
-	if _, tail := scan(t, s.Scan(0)); tail.Kind != Damage || tail.Position != int64(len(first)) {
-		t.Errorf("%+v", tail)
-	}
 	ok(t, s.OpenActive(MaxBytes-100))
 	if err := s.Append(spec{base: 1, records: 1, value: 40}.batch(t)); !errors.Is(err, ErrSegmentFull) {
 		t.Errorf("append of more than the rest: %v", err)

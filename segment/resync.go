@@ -22,8 +22,8 @@ const (
 // each byte after from. It returns the position of the first batch that it finds.
 //
 // A place is looked at more closely if magic 2 stands there, the length fits into the range and is at most maxSize, the
-// other fields are in range, and expect, given the header, agrees: it is the caller who knows which base offset may come.
-// Only then the checksum is computed. Bytes that were made to look like many overlapping batches could make that work
+// offsets have a place in the segment, the other fields are in range, and expect, given the header, agrees: it is the caller
+// who knows which base offset may come. Only then the checksum is computed. Bytes that were made to look like many overlapping batches could make that work
 // quadratic, so it ends with ErrSearchLimit when checksums of four times the range, and 16 MiB, have been computed: take
 // that for "there may be one". The fields are narrow enough that other bytes need next to none.
 func (s *Segment) FindBatch(from, end int64, maxSize int64, expect func(Header) bool) (pos int64, found bool, err error) {
@@ -121,6 +121,9 @@ func (f *finder) check(p []byte, pos int64) (bool, error) {
 		return false, nil
 	}
 	h := parseHeader(p, pos, size)
+	if h.BaseOffset < f.s.base || h.LastOffset-f.s.base > MaxRelativeOffset {
+		return false, nil
+	}
 	if f.expect != nil && !f.expect(h) {
 		return false, nil
 	}

@@ -19,9 +19,9 @@ func (s *Segment) LastIndexed(end int64) (pos, offset int64, err error) {
 	return h.Position, h.BaseOffset, nil
 }
 
-// RewindIndexes removes what the indexes know of offset and later ones, and makes byte pos the logical end, so that Note
-// can enter the batches from there on again. Pos is where the batch that holds offset begins. The log file is left alone.
-// Indexes that make no sense are emptied. It is for a recovery that trusts the log below pos.
+// RewindIndexes removes what the indexes know of offset and later ones, so that Note can enter the batches from byte pos on
+// again. Pos is where the batch that holds offset begins. The log file is left alone, and so is its logical size until the
+// first Note. Indexes that make no sense are emptied. It is for a recovery that trusts the log below pos.
 func (s *Segment) RewindIndexes(pos, offset int64) error {
 	if pos == 0 {
 		return s.ResetIndexes()
@@ -32,11 +32,15 @@ func (s *Segment) RewindIndexes(pos, offset int64) error {
 	if err := s.alone(func() error { return s.cutIndexes(offset) }); err != nil {
 		return err
 	}
-	s.SetSize(pos)
-	s.since = 0
-	if _, err := s.MaxTimestamp(); err != nil {
+	newest, err := s.newestBelow(pos)
+	if err != nil {
 		return err
 	}
+	s.since = 0
+	s.noted.Lock()
+	s.noted.next = -1
+	s.noted.newest, s.noted.newestKnown = newest, true
+	s.noted.Unlock()
 	s.writable.Store(true)
 	return nil
 }

@@ -184,6 +184,9 @@ func (s *Segment) removeUnusable() error {
 // TrimLog cuts the log file to its logical size, giving reserved space back. Readers are not disturbed. The cut is not
 // durable before Sync.
 func (s *Segment) TrimLog() error {
+	if s.cfg.ReadOnly {
+		return s.notWritable()
+	}
 	size, err := s.Size()
 	if err != nil {
 		return err
