@@ -52,11 +52,11 @@ func slowSnappy(p []byte) (out []byte, err error) {
 	for p = p[16:]; len(p) >= 4; {
 		n := binary.BigEndian.Uint32(p)
 		if n == 0x82534e41 {
-			if len(p) >= 16 && string(p[:8]) == "\x82SNAPPY\x00" {
-				p = p[16:]
-				continue
+			if len(p) < 16 {
+				return nil, io.ErrUnexpectedEOF
 			}
-			return out, nil
+			p = p[16:]
+			continue
 		}
 		p = p[4:]
 		if int64(n) > int64(len(p)) {

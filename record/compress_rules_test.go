@@ -48,6 +48,7 @@ func TestGzip_Members(t *testing.T) {
 		{"empty members between", one + none + none + two, "one,two", ""},
 		{"garbage behind a member", one + "neither a header nor a member", "one,", ""},
 		{"zeros behind a member", one + strings.Repeat("\x00", 100), "one,", ""},
+		{"garbage behind two members", one + two + "neither a header nor a member", "one,two", ""},
 		{"a short rest", one + two[:17], "one,", ""},
 		{"second member cut", one + two + one[:len(one)-3], "", "unexpected EOF"},
 		{"second member with another size", one + wrong, "", "checksum"},
@@ -69,11 +70,10 @@ func TestSnappy_Framing(t *testing.T) {
 		{"empty block in a chunk", snappyHeader + chunk("") + chunk("ab"), "ab", ""},
 		{"streams one after the other", snappyHeader + chunk("ab") + snappyHeader + chunk("cd"), "abcd", ""},
 		{"header twice", snappyHeader + snappyHeader + chunk("ab"), "ab", ""},
-		{"header with another name inside", snappyHeader + chunk("ab") + "\x82SNAPPX\x00" + strings.Repeat("\x00", 20), "ab", ""},
+		{"header with another name inside", snappyHeader + chunk("ab") + "\x82SNAPPX\x00\x00\x00\x00\x01\x00\x00\x00\x01" + chunk("cd"), "abcd", ""},
 		{"half a header inside", snappyHeader + chunk("ab") + snappyHeader[:15], "", "repeated stream header"},
 		{"three bytes at the end", snappyHeader + chunk("ab") + "\x00\x00\x00", "ab", ""},
-		{"higher version that version 1 readers understand", snappyHeader[:11] + "\x07\x00\x00\x00\x01" + chunk("ab"), "ab", ""},
-		{"lowest version 0", snappyHeader[:15] + "\x00" + chunk("ab"), "", "version"},
+		{"versions that do not exist", snappyHeader[:8] + "\xff\xff\xff\xff\x00\x00\x00\x00" + chunk("ab"), "ab", ""},
 		{"nothing", "", "", "no data"},
 		{"chunk longer than the rest", snappyHeader + be32(1000) + block("ab"), "", "chunk of 1000 bytes with 4 left"},
 		{"negative chunk length", snappyHeader + be32(0xffffffff) + block("ab"), "", "chunk of -1 bytes"},
@@ -126,6 +126,7 @@ func TestLZ4_Frame(t *testing.T) {
 		{"no block", lz4Frame(0x60, 0x40, ""), "", ""},
 		{"a second frame, ignored", good + good, "text", ""},
 		{"garbage behind the frame", good + "garbage", "text", ""},
+		{"content checksum cut", lz4Frame(0x64, 0x40, "", "text")[:18], "", "unexpected EOF"},
 		{"end mark with the top bit", good[:len(good)-1] + "\x80", "text", ""},
 		{"block checksum wrong", checked[:len(checked)-5] + "?" + checked[len(checked)-4:], "", "block checksum mismatch"},
 		{"block too large", lz4Frame(0x60, 0x40, "", strings.Repeat("x", 64<<10+1)), "", "65537 bytes, want at most 65536"},
@@ -202,6 +203,28 @@ func TestZstd_Frames(t *testing.T) {
 		{"no frame magic", "\x29" + one[1:], "", "no frame magic"},
 		{"nothing", "", "", "no frame"},
 	})
+}
+
+// TestCodecs_Release checks that no pool keeps what a large block or a wide window needed.
+func TestCodecs_Release(t *testing.T) {
+	s := &snappyReader{buf: make([]byte, pooledBlockBytes+1)}
+	s.release()
+	l := &lz4Reader{buf: make([]byte, pooledBlockBytes+1)}
+	l.release()
+	if s.buf != nil || l.buf != nil {
+		t.Error("a large block is kept")
+	}
+	for window, kept := range map[uint64]bool{pooledWindowBytes: true, pooledWindowBytes + 1: false} {
+		z := new(zstdReader)
+		if err := z.reset(mustCompress(t, Zstd, 0, []byte("text"))); err != nil {
+			t.Fatal(err)
+		}
+		z.window = window
+		z.release()
+		if (z.dec != nil) != kept {
+			t.Errorf("decoder with a window of %d bytes kept: %v", window, !kept)
+		}
+	}
 }
 
 // TestCodecs_Errors checks that an error says which codec it is about, once, and keeps its cause.

@@ -18,21 +18,19 @@ import (
 //	offset  size  field
 //	0       8     82 53 4e 41 50 50 59 00
 //	8       4     version, big-endian, 1
-//	12      4     lowest version whose readers understand the stream, 1
+//	12      4     lowest version whose readers understand the stream, 1; neither version is looked at
 //	16      …     chunks up to the end: int32 big-endian length n, then a snappy block of n bytes
 const (
 	snappyHeader           = "\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 	snappyMagicSize        = 8
-	snappyVersion          = 1
 	snappyChunkBytes       = 32 << 10
 	snappyHeaderAsLength   = 0x82534e41 // a length that is the start of a header: streams were concatenated
 	snappyLengthFieldBytes = 4
 )
 
 var (
-	errSnappyEmpty   = errors.New("no data, want a stream header or a block")
-	errSnappyVersion = errors.New("stream header asks for a newer version")
-	errSnappyBlock   = errors.New("damaged block")
+	errSnappyEmpty = errors.New("no data, want a stream header or a block")
+	errSnappyBlock = errors.New("damaged block")
 )
 
 func appendSnappy(dst, payload []byte) []byte {
@@ -54,8 +52,8 @@ func appendSnappy(dst, payload []byte) []byte {
 var snappyReaders = sync.Pool{New: func() any { return new(snappyReader) }}
 
 // snappyReader reads a snappy-java stream as that library's SnappyInputStream does, with its leniencies: a payload
-// without the stream header is one bare block, as some clients write it; a header in place of a chunk is skipped; up to
-// three bytes after the last chunk are ignored.
+// without the stream header is one bare block, as some clients write it; where a chunk's length is the start of a header,
+// streams were concatenated, and 16 bytes are skipped whatever they are; up to three bytes after the last chunk are ignored.
 type snappyReader struct {
 	rest []byte // what of the payload is not decoded yet
 	bare bool   // rest is one block without a length in front
@@ -69,24 +67,11 @@ func newSnappyReader(payload []byte) (*snappyReader, error) {
 	}
 	rest, bare := payload, true
 	if len(payload) >= len(snappyHeader) && string(payload[:snappyMagicSize]) == snappyHeader[:snappyMagicSize] {
-		var err error
-		if rest, err = skipSnappyHeader(payload); err != nil {
-			return nil, err
-		}
-		bare = false
+		rest, bare = payload[len(snappyHeader):], false
 	}
 	s := snappyReaders.Get().(*snappyReader)
 	s.rest, s.bare, s.out = rest, bare, nil
 	return s, nil
-}
-
-// skipSnappyHeader cuts a stream header off p, which starts with its magic and has room for all of it.
-func skipSnappyHeader(p []byte) ([]byte, error) {
-	lowest := int32(binary.BigEndian.Uint32(p[len(snappyHeader)-4:]))
-	if lowest < snappyVersion {
-		return nil, fmt.Errorf("%w: lowest readable version %d, want 1", errSnappyVersion, lowest)
-	}
-	return p[len(snappyHeader):], nil
 }
 
 func (s *snappyReader) Read(p []byte) (int, error) {
@@ -135,13 +120,7 @@ func (s *snappyReader) nextBlock() ([]byte, error) {
 		if len(s.rest) < len(snappyHeader) {
 			return nil, fmt.Errorf("repeated stream header: %w", io.ErrUnexpectedEOF)
 		}
-		if string(s.rest[:snappyMagicSize]) != snappyHeader[:snappyMagicSize] {
-			return nil, io.EOF
-		}
-		var err error
-		if s.rest, err = skipSnappyHeader(s.rest); err != nil {
-			return nil, err
-		}
+		s.rest = s.rest[len(snappyHeader):]
 	}
 }
 
