@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -148,6 +149,34 @@ func TestAllocate_fullDisk(t *testing.T) {
 	l, err := OS.Lock(f.Name(), 0, 1, false)
 	must(t, err)
 	must(t, l.Close())
+}
+
+// TestAllocate_givesBack needs a file system whose failed fallocate keeps what it got, as ext4 does.
+func TestAllocate_givesBack(t *testing.T) {
+	dir, image := t.TempDir(), filepath.Join(t.TempDir(), "image")
+	must(t, os.WriteFile(image, nil, 0o600))
+	must(t, os.Truncate(image, 16<<20))
+	for _, command := range [][]string{{"mkfs.ext4", "-q", "-F", image}, {"mount", "-o", "loop", image, dir}} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("no ext4 in a file here: %v: %v: %s", command, err, out)
+		}
+	}
+	defer exec.Command("umount", dir).Run()
+	f := create(t, filepath.Join(dir, "a"))
+	defer f.Close()
+	must(t, f.Allocate(1<<20))
+	must(t, f.Sync())
+	var before, after unix.Statfs_t
+	must(t, unix.Statfs(dir, &before))
+	if err := f.Allocate(64 << 20); !errors.Is(err, ErrNoSpace) {
+		t.Fatalf("64 MiB on a disk of 16: %v", err)
+	}
+	must(t, unix.Statfs(dir, &after))
+	// A few blocks may have gone into the map of the file's extents.
+	if info, err := f.Stat(); err != nil || info.Size != 1<<20 || after.Bfree+16 < before.Bfree {
+		t.Errorf("size %d, %v; %d blocks free, %d before", info.Size, err, after.Bfree, before.Bfree)
+	}
+	must(t, f.Allocate(2<<20))
 }
 
 func errorOf[T any](_ T, err error) error { return err }

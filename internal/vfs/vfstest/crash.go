@@ -269,7 +269,6 @@ func (c *crash) cutFile(clone, n *inode) {
 		out.cut(size)
 		reserved.cut(sectorsIn(size))
 		clone.reserved = reserved
-		n.epoch = newEpoch()
 		clone.shared = true // the layers below have one slice
 	}
 	clone.cache, clone.clean, clone.base = out, out, out

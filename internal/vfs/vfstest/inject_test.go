@@ -272,22 +272,42 @@ func TestInject_failedSyncAndMapping(t *testing.T) {
 }
 
 func TestInject_failedSyncOfGrowth(t *testing.T) {
-	m, plain := synced(t, 100)
-	must(t, plain.Close())
-	f := mustOpen(t, Inject(m, FailNth(Kinds(OpSyncData), 1, Fault{Err: syscall.EIO}, false)), "a", os.O_RDWR)
-	mustWrite(t, f, 100, []byte("lost"))
-	if err := f.SyncData(); err == nil {
-		t.Fatal("no error")
+	lose := func() (*Mem, vfs.File) {
+		m, plain := synced(t, 100)
+		must(t, plain.Close())
+		f := mustOpen(t, Inject(m, FailNth(Kinds(OpSyncData), 1, Fault{Err: syscall.EIO}, false)), "a", os.O_RDWR)
+		mustWrite(t, f, 100, bytes.Repeat([]byte("lost"), 2000))
+		if err := f.SyncData(); err == nil {
+			t.Fatal("no error")
+		}
+		must(t, f.SyncData())
+		return m, f
 	}
+	expect := func(what string, m *Mem, mode CrashMode, size int) {
+		t.Helper()
+		if got := content(t, m.Crash(CrashOptions{Mode: mode}), "a"); len(got) != size {
+			t.Errorf("%s: size %d, want %d", what, len(got), size)
+		}
+	}
+	m, f := lose()
+	expect("after a failed sync and a good one", m, AllKept, 100)
+	mustWrite(t, f, 0, []byte("below"))
 	must(t, f.SyncData())
-	if got := content(t, m.Crash(CrashOptions{Mode: AllKept}), "a"); len(got) != 100 {
-		t.Errorf("size %d after a failed sync and a good one", len(got))
-	}
+	mustWrite(t, f, 0, []byte("start"))
+	expect("after a write below", m, AllKept, 8100)
+
+	m, f = lose()
 	mustWrite(t, f, 100, []byte("again"))
+	expect("after a new write", m, AllKept, 8100)
 	must(t, f.SyncData())
-	if got := content(t, m.Crash(CrashOptions{Mode: AllLost}), "a"); !strings.HasSuffix(string(got), "oagain") {
-		t.Errorf("%d bytes after a new write and a sync", len(got))
-	}
+	expect("after a new write and a sync", m, AllLost, 8100)
+
+	m, f = lose()
+	mp, err := f.Map(8100, true)
+	must(t, err)
+	mp.Bytes()[8000] = 's'
+	must(t, mp.Flush())
+	expect("after a store and a flush", m, AllLost, 8100)
 }
 
 func TestInject_failedSyncOfCut(t *testing.T) {

@@ -231,8 +231,8 @@ func (n *inode) sync(metadata bool) {
 		if n.isClean(i) {
 			continue
 		}
-		if n.syncChunk(i) && n.base.size < size {
-			grew = true
+		if n.syncChunk(i) && int64(i+1)*chunkSize > n.base.size {
+			grew = grew || n.base.size < size // a size that a failed sync lost comes back with bytes behind it
 		}
 	}
 	switch {

@@ -72,12 +72,15 @@ func freeze(t *testing.T, m *Mem, o CrashOptions) clone {
 	twin := m.Crash(o)
 	f := mustOpen(t, twin, "a", os.O_RDWR)
 	for range 2 {
-		size := len(content(t, twin, "a"))
+		size, before := len(content(t, twin, "a")), content(t, twin.Crash(CrashOptions{Mode: AllLost}), "a")
 		mustWrite(t, f, int64(size/2), bytes.Repeat([]byte("twin"), 1000))
 		must(t, f.Truncate(int64(size/3)))
 		must(t, f.Truncate(int64(size+9000)))
 		if tail := content(t, twin, "a")[size/3:]; !bytes.Equal(tail, make([]byte, len(tail))) {
 			t.Fatal("a clone that was cut and grown shows old bytes")
+		}
+		if lost := content(t, twin.Crash(CrashOptions{Mode: AllLost}), "a"); !bytes.Equal(lost, before) {
+			t.Fatalf("unsynced changes of a clone are durable from byte %d on", firstDifference(lost, before))
 		}
 		must(t, f.Allocate(int64(size+9000)))
 		mp, err := f.Map(size+9000, true)
@@ -185,6 +188,9 @@ func TestMem_againstNaiveModel(t *testing.T) {
 				got := content(t, c, "a")
 				if !model.explains(got) {
 					t.Fatalf("seed %d, step %d, crash %d: no version explains what a power cut left", seed, step, k)
+				}
+				if used := c.Used(); used > int64(sectorsIn(int64(len(got))))*sectorSize {
+					t.Fatalf("seed %d, step %d, crash %d: %d bytes taken by a file of %d", seed, step, k, used, len(got))
 				}
 				g := mustOpen(t, c, "a", os.O_RDWR)
 				must(t, g.Truncate(int64(len(got)+5000)))
