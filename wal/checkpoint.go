@@ -186,6 +186,12 @@ func (l *Log) capture(f func()) error {
 
 // checkpoint is Checkpoint. The caller holds maintenance.
 func (l *Log) checkpoint() error {
+	if l.opts.Compat {
+		if err := l.flush(); err != nil {
+			return err
+		}
+		return l.takeSnapshot()
+	}
 	var active *segment.Segment
 	var frozen *producerstate.Frozen
 	var at position
