@@ -53,7 +53,8 @@ type CrashOptions struct {
 	Garbage bool
 
 	// Sector decides about a dirty sector in place of the seed: how many of its first bytes have the newest version, 0
-	// to 512; the rest has the synced version. It is asked in a stable order, see DirtySectors. Other modes than Kill.
+	// to 512; the rest has the synced version. It is asked in a stable order, see DirtySectors, and not at all after a
+	// Kill. Sizes and names are as Mode says: with AllKept, sectors behind the synced size are there to be asked about.
 	Sector func(s Sector) int
 }
 

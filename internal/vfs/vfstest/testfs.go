@@ -92,7 +92,7 @@ func (k *checker) fails(what string, err, want error) {
 	}
 }
 
-// noFile fails the check if a call that must fail has returned a file.
+// openFails makes an open that must fail.
 func (k *checker) openFails(what, name string, flag int, want error) {
 	f, err := k.fsys.OpenFile(k.path(name), flag, 0o644)
 	if f != nil {
