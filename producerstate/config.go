@@ -79,6 +79,9 @@ type Config struct {
 	// SkipVerification turns off the check that a transaction was verified before its first batch. Sequences are still
 	// held against a verification that was started. Kafka: transaction.partition.verification.enable, negated.
 	SkipVerification bool
+	// GuardsAbove makes every Guard greater than this one. A log that is opened again in the same process passes another
+	// number each time, since a guard from before must not pass.
+	GuardsAbove Guard
 	// UnknownProducers chooses the rule for a first sequence other than 0.
 	UnknownProducers UnknownRule
 	// Compat makes the manager do exactly as Kafka 4.4: replayed batches of an older epoch set the epoch back, expiry

@@ -36,6 +36,7 @@ func Open(fsys vfs.FS, dir string, c Config) (*Manager, error) {
 		fsys: fsys, dir: dir, config: c, table: newTable(),
 		newestClock: record.NoTimestamp, newestTimestamp: record.NoTimestamp,
 	}
+	m.verifications.lastGuard = c.GuardsAbove
 	if err := m.relist(); err != nil {
 		return nil, err
 	}

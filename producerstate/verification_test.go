@@ -229,3 +229,14 @@ func TestVerification_DuplicateComesFirst(t *testing.T) {
 	l.ok(l.commit(1, 0, 0))
 	l.dup(0)(l.client(txn(1, 0, 0)))
 }
+
+// A guard of an earlier manager must not pass in a later one, whose guards begin elsewhere.
+func TestVerification_GuardsOfAnEarlierRun(t *testing.T) {
+	stale := start(t, newLog(t, Config{}), 1, 0, 0, false)
+	l := newLog(t, Config{GuardsAbove: 1 << 32})
+	if g := start(t, l, 1, 0, 0, false); g <= 1<<32 {
+		t.Errorf("guard %d", g)
+	}
+	l.guard = stale
+	l.refused(ErrInvalidTxnState)(l.append(Client, txn(1, 0, 0).batch()))
+}
