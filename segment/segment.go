@@ -201,7 +201,11 @@ func (s *Segment) create() error {
 	}
 	s.size.Store(0)
 	s.forget()
-	return s.becomeWritable()
+	if s.cfg.KafkaIndexes {
+		// Kafka makes index files when it first needs them, and a crash before that leaves none.
+		return s.letWritesIn(false)
+	}
+	return s.letWritesIn(true)
 }
 
 // OpenActive opens the files for writing, at the given logical size: bytes beyond it are reserved space, or will be
@@ -226,16 +230,18 @@ func (s *Segment) OpenActive(size int64) error {
 	if _, err := s.MaxTimestamp(); err != nil {
 		return err
 	}
-	return s.becomeWritable()
+	return s.letWritesIn(true)
 }
 
-// becomeWritable opens the indexes and lets writes in. The caller is the writer.
-func (s *Segment) becomeWritable() error {
+// letWritesIn makes the segment writable, with its indexes open or not. The caller is the writer.
+func (s *Segment) letWritesIn(indexes bool) error {
 	if n := s.cfg.MaxIndexBytes; n != 0 && n < 12 {
 		return fmt.Errorf("segment: %s: segment.index.bytes is %d, a time index needs 12: %w", s.Path(), n, fs.ErrInvalid)
 	}
-	if err := s.withIndexes(func(*index.Offset, *index.Time) error { return nil }); err != nil {
-		return err
+	if indexes {
+		if err := s.withIndexes(func(*index.Offset, *index.Time) error { return nil }); err != nil {
+			return err
+		}
 	}
 	s.since = 0
 	s.writable.Store(true)
