@@ -1,9 +1,12 @@
 package recovery
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"path/filepath"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/oncelog/oncelog/producerstate"
 	"github.com/oncelog/oncelog/record"
@@ -12,12 +15,12 @@ import (
 
 // syncBeforeTrust makes sure that what the scan will read is what a second crash would leave: the files behind the
 // recovery point are synced, as is the directory, and then dropped from the page cache, which after a failed sync may
-// show bytes that never reached the disk. It tells whether dropping changed where the good batches end.
-func (l *loader) syncBeforeTrust(from placeInLog, at Position) (changed bool, err error) {
+// show bytes that never reached the disk. It tells whether dropping changed which good batches there are.
+func (l *loader) syncBeforeTrust(from placeInLog) (changed bool, err error) {
 	compare := l.us && l.sameBoot && l.slot.Mode != SyncCommit
-	var before placeInLog
+	var before uint64
 	if compare {
-		if before, err = l.endOfGood(from, at); err != nil {
+		if before, err = l.digest(from); err != nil {
 			return false, err
 		}
 	}
@@ -37,33 +40,31 @@ func (l *loader) syncBeforeTrust(from placeInLog, at Position) (changed bool, er
 	if !compare {
 		return false, nil
 	}
-	after, err := l.endOfGood(from, at)
+	after, err := l.digest(from)
 	return before != after, err
 }
 
-// endOfGood is where the first bad byte lies.
-func (l *loader) endOfGood(from placeInLog, at Position) (placeInLog, error) {
-	expect := at.Offset
-	place := from
+// digest is a number for the good batches from a place on and where each segment stops having them.
+func (l *loader) digest(from placeInLog) (uint64, error) {
+	h := xxhash.New()
+	position := from.position
 	for s := range l.segments.From(from.segment) {
-		place.segment = s.BaseOffset()
-		c := s.ScanWith(place.position, segment.ToEnd, segment.ScanOptions{Ordered: true, After: expect})
+		c := s.ScanWith(position, segment.ToEnd, segment.ScanOptions{})
 		for c.Next() {
-			expect = c.Batch().NextOffset()
+			b := c.Batch()
+			var id [40]byte
+			putPosition(id[:], Position{Offset: b.NextOffset(), Last: b.Identity(s.BaseOffset(), b.Position)})
+			h.Write(id[:])
 		}
 		if err := c.Err(); err != nil {
-			return place, fmt.Errorf("recovery: %w", err)
+			return 0, fmt.Errorf("recovery: %w", err)
 		}
 		t := c.Tail()
-		place.position = t.Position
-		if t.Kind != segment.CleanEnd && t.Kind != segment.ZeroTail {
-			return place, nil
-		}
-		if _, more := l.segments.Higher(s.BaseOffset()); more {
-			place = placeInLog{}
-		}
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(t.Position)))
+		h.Write([]byte{byte(t.Kind)})
+		position = 0
 	}
-	return place, nil
+	return h.Sum64(), nil
 }
 
 // refuseOrAct carries the judgement out, or refuses because of it.

@@ -34,7 +34,7 @@ func (l *loader) judge() (*judgement, error) {
 	}
 	untrue := false
 	if !l.p.ReadOnly {
-		if untrue, err = l.syncBeforeTrust(from, expect); err != nil {
+		if untrue, err = l.syncBeforeTrust(from); err != nil {
 			return nil, err
 		}
 	}
@@ -309,7 +309,7 @@ func (w *scanner) act(s, next *segment.Segment, t segment.Tail, r *row) (stop, a
 	}
 	l.find(f)
 	w.j.cuts = append(w.j.cuts, cut{segment: s, position: t.Position, finding: len(l.report.Findings) - 1})
-	for later := range l.segments.From(s.BaseOffset() + 1) {
+	for later := range l.after(s) {
 		if err := w.cutLater(later, f.Decision, r); err != nil {
 			return false, false, err
 		}

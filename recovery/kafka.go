@@ -9,6 +9,7 @@ import (
 	"github.com/oncelog/oncelog/index"
 	"github.com/oncelog/oncelog/internal/checkpoint"
 	"github.com/oncelog/oncelog/internal/leaderepoch"
+	"github.com/oncelog/oncelog/internal/vfs"
 	"github.com/oncelog/oncelog/producerstate"
 	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/segment"
@@ -66,6 +67,13 @@ func (l *loader) kafkaEpochs() error {
 		return fmt.Errorf("recovery: %w", err)
 	}
 	l.epochs = cache
+	if l.p.Compat && l.foreign.LeaderEpochs == nil {
+		// Kafka makes the file as soon as it looks for it (CheckpointFile).
+		if err := vfs.WriteFileAtomic(l.fsys, path, 0o644, nil); err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+		l.foreign.LeaderEpochs = []byte{}
+	}
 	return nil
 }
 
@@ -129,7 +137,7 @@ func (l *loader) kafkaRecoverFrom(recoveryPoint int64) error {
 // kafkaDropAfter removes every segment behind one, as Kafka does when it met a bad byte there.
 func (l *loader) kafkaDropAfter(s *segment.Segment) error {
 	var gone []*segment.Segment
-	for later := range l.segments.From(s.BaseOffset() + 1) {
+	for later := range l.after(s) {
 		gone = append(gone, later)
 	}
 	for i := len(gone) - 1; i >= 0; i-- {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"math"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/oncelog/oncelog/internal/leaderepoch"
@@ -121,6 +123,7 @@ type loader struct {
 	scanned        bool
 	derivedFrom    placeInLog // indexes and producer state are made anew from here on; segment unlimited: nowhere
 	derivedOffset  int64      // first offset of that
+	created        bool       // the log was begun here
 	newest         int64
 	recoveryPoint  Position
 	snapshotOffset int64
@@ -197,7 +200,8 @@ func (l *loader) observe() error {
 	} else {
 		l.report.Writer = Another
 	}
-	l.gaps = !l.us && len(l.names) > 0 || l.us && slot.Gaps
+	// What another program has left may have gaps, and goes on to have them when we write behind it.
+	l.gaps = slot.Gaps && l.us || !l.us && slices.ContainsFunc(l.names, func(n segment.Name) bool { return n.Kind == segment.KindLog })
 	return nil
 }
 
@@ -263,12 +267,19 @@ func isIndex(k segment.Kind) bool {
 	return k == segment.KindOffsetIndex || k == segment.KindTimeIndex || k == segment.KindTxnIndex
 }
 
-// orphanIndex is an index without a log file. A roll makes the log file first, so the log file is missing, not the index
-// too many; but there is nothing to be done with it, and a broker removes it.
+// orphanIndex is an index without a log file. There is nothing to be done with it, and a broker removes it. A power cut
+// leaves one where a segment was just begun; anywhere else a log file is missing.
 func (l *loader) orphanIndex(n segment.Name) error {
+	_, later := l.segments.Higher(n.Offset)
+	lost := later
+	if l.us {
+		lost = lost || n.Offset < l.slot.Durable.Offset
+	} else {
+		lost = lost || l.foreign.Marker || n.Offset < l.foreign.RecoveryPoint()
+	}
 	path := n.Path(l.p.Dir)
-	l.find(Finding{Path: path, Decision: RemoveStale, Problem: true, Offset: n.Offset, End: -1,
-		Reason: "there is no log file with this base offset: the file was removed, or was never made durable"})
+	l.find(Finding{Path: path, Decision: RemoveStale, Problem: lost, Offset: n.Offset, End: -1,
+		Reason: "there is no log file with this base offset: it was removed, or was never made durable"})
 	return l.remove(path)
 }
 
@@ -315,7 +326,7 @@ func (l *loader) beginAt(offset int64) error {
 		return fmt.Errorf("recovery: %w", err)
 	}
 	l.end, l.recoveryPoint = Position{Offset: offset}, Position{Offset: offset}
-	l.logStart = offset
+	l.logStart, l.created = offset, true
 	if err := l.loadEpochs(); err != nil {
 		return err
 	}
@@ -427,6 +438,16 @@ func (l *loader) refused() error {
 	}
 	report := l.report
 	return &RefusedError{Dir: l.p.Dir, Findings: list, Report: &report}
+}
+
+// after yields the segments behind one, in order.
+func (l *loader) after(s *segment.Segment) iter.Seq[*segment.Segment] {
+	set := l.segments
+	return func(yield func(*segment.Segment) bool) {
+		for next, ok := set.Higher(s.BaseOffset()); ok && yield(next); {
+			next, ok = set.Higher(next.BaseOffset())
+		}
+	}
 }
 
 // placeInLog is a byte of the log.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/oncelog/oncelog/index"
 	"github.com/oncelog/oncelog/internal/checkpoint"
 	"github.com/oncelog/oncelog/internal/leaderepoch"
 	"github.com/oncelog/oncelog/record"
@@ -15,7 +16,7 @@ import (
 // rebuildIndexes makes the offset and time indexes anew where they cannot be trusted: behind the recovery point, since an
 // index is not synced with its log, and where a file is missing. The transaction indexes follow with the producers.
 func (l *loader) rebuildIndexes() error {
-	if l.p.ReadOnly {
+	if l.p.ReadOnly || l.created {
 		return nil
 	}
 	missing := l.segmentsWithoutIndex()
@@ -69,16 +70,19 @@ func (l *loader) rebuildIndex(s *segment.Segment, from int64) error {
 		return fmt.Errorf("recovery: %w", err)
 	}
 	offset := s.BaseOffset()
-	if from > 0 && from < size {
-		h, err := s.HeaderAt(from, size)
-		if err != nil {
-			return fmt.Errorf("recovery: %w", err)
-		}
-		offset = h.BaseOffset
-	} else if from > 0 {
-		return nil // nothing lies behind it
+	if from > 0 {
+		// Even where no batch lies behind it, entries of batches that are gone may.
+		offset = l.derivedOffset
 	}
-	if err := s.RewindIndexes(from, offset); err != nil {
+	err = s.RewindIndexes(from, offset)
+	if errors.Is(err, index.ErrCorrupt) || l.us && errors.Is(err, index.ErrUnsupportedVersion) {
+		// Entries of aborted transactions that were not synced. Those before them are in doubt too, so all are made anew.
+		l.txnLost = append(l.txnLost, s)
+		if err = s.ResetTxnIndex(); err == nil {
+			err = s.RewindIndexes(from, offset)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("recovery: rebuild the indexes of %s: %w", s.Path(), err)
 	}
 	s.SetSize(size)

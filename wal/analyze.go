@@ -70,7 +70,7 @@ func (l *Log) analyze(p []byte, origin Origin, leaderEpoch int32, keepOffsets bo
 	}
 	a.bytes = p[:size]
 	if keepOffsets && !a.offsetsAscend {
-		return a, fmt.Errorf("%w: batches of a follower append must have ascending offsets", ErrOffsetsOutOfOrder)
+		return a, fmt.Errorf("%w: batches that keep their offsets must ascend", ErrOffsetsOutOfOrder)
 	}
 	return a, nil
 }

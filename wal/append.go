@@ -57,8 +57,8 @@ type AppendInfo struct {
 // owns batches until the call returns and rewrites its headers. It waits until the batch is as durable as Options.Sync
 // promises; so does the answer to a duplicate.
 //
-// A batch is one v2 batch with base offset 0; a buffer without a whole batch appends nothing. An error means that
-// nothing was stored, except ErrFailed, which leaves it open until the log is opened again: a retry then is either
+// A batch is one v2 batch with base offset 0; a buffer without a whole batch appends nothing. With the origin Raft there
+// may be several, which keep their offsets and must carry LeaderEpoch. An error means that nothing was stored, except ErrFailed, which leaves it open until the log is opened again: a retry then is either
 // found as a duplicate or stored. Kafka: UnifiedLog.appendAsLeader.
 func (l *Log) AppendAsLeader(batches []byte, o LeaderAppend) (AppendInfo, error) {
 	info, ticket, err := l.appendAsLeader(batches, o, false)
@@ -73,6 +73,9 @@ func (l *Log) AppendAsLeader(batches []byte, o LeaderAppend) (AppendInfo, error)
 func (l *Log) appendAsLeader(p []byte, o LeaderAppend, byClock bool) (info AppendInfo, ticket uint64, err error) {
 	if err := l.writable(); err != nil {
 		return info, 0, err
+	}
+	if o.Origin == Raft {
+		return l.appendAsSent(p, Raft, o.LeaderEpoch)
 	}
 	a, err := l.analyze(p, o.Origin, o.LeaderEpoch, false)
 	if err != nil || a.batches == 0 {
@@ -98,23 +101,29 @@ func (l *Log) AppendAsFollower(batches []byte, leaderEpoch int32) (AppendInfo, e
 	if err := l.writable(); err != nil {
 		return AppendInfo{}, err
 	}
-	a, err := l.analyze(batches, Replication, leaderEpoch, true)
-	if err != nil || a.batches == 0 {
-		return l.nothing(&a), err
+	info, ticket, err := l.appendAsSent(batches, Replication, leaderEpoch)
+	if err != nil {
+		return AppendInfo{}, err
 	}
-	info := AppendInfo{FirstOffset: a.firstOrLastOfFirst(), LastOffset: a.lastOffset, MaxTimestamp: a.maxTimestamp,
+	return info, l.acknowledge(ticket)
+}
+
+// appendAsSent accepts batches with the offsets and leader epochs that they carry; the caller waits for the ticket.
+func (l *Log) appendAsSent(p []byte, origin Origin, leaderEpoch int32) (info AppendInfo, ticket uint64, err error) {
+	a, err := l.analyze(p, origin, leaderEpoch, true)
+	if err != nil || a.batches == 0 {
+		return l.nothing(&a), 0, err
+	}
+	info = AppendInfo{FirstOffset: a.firstOrLastOfFirst(), LastOffset: a.lastOffset, MaxTimestamp: a.maxTimestamp,
 		LogAppendTime: record.NoTimestamp, LeaderEpoch: a.lastEpoch, Bytes: len(a.bytes)}
-	w := write{bytes: a.bytes, maxTimestamp: a.maxTimestamp, origin: Replication, now: l.opts.Now(),
+	w := write{bytes: a.bytes, maxTimestamp: a.maxTimestamp, origin: origin, now: l.opts.Now(),
 		first: a.firstOrLastOfFirst(), last: a.lastOffset, rollTo: a.firstOffset}
 	if a.firstOffset == noOffset {
 		// The true first offset of an old batch is hidden in it; this one lies at or below it, as no segment spans more.
 		w.rollTo = a.lastOffset - math.MaxInt32
 	}
-	ticket, err := l.write(&w, &info)
-	if err != nil {
-		return AppendInfo{}, err
-	}
-	return info, l.acknowledge(ticket)
+	ticket, err = l.write(&w, &info)
+	return info, ticket, err
 }
 
 func (l *Log) nothing(a *analysis) AppendInfo {

@@ -12,7 +12,7 @@ import (
 
 // rolled is what is left to do after a roll, outside the lock that appends need.
 type rolled struct {
-	old    *segment.Segment
+	old    *segment.Segment      // nil if it was empty
 	base   int64                 // of the segment that follows
 	end    position              // where the old one ends
 	frozen *producerstate.Frozen // producer state at base; nil in Compat, where the snapshot was taken at once
@@ -83,21 +83,7 @@ func (l *Log) finishRolls() {
 // finishRoll makes a segment that was rolled durable, the exact length of its file included, then the producer state at
 // its end, and then lets the recovery point pass it.
 func (l *Log) finishRoll(r *rolled) {
-	if l.opts.Sync != SyncCommit {
-		if err := r.old.Seal(); errors.Is(err, segment.ErrIndex) {
-			l.warn("index of a rolled segment", err)
-		} else if err != nil {
-			l.fail(fmt.Errorf("wal: sync after a roll: %w", err))
-			return
-		}
-		l.mu.Lock()
-		if l.durable.Offset < r.end.Offset {
-			l.durable = r.end
-		}
-		l.mu.Unlock()
-	}
-	if err := r.old.FlushIndexes(); err != nil {
-		l.warn("sync of the indexes after a roll", err)
+	if r.old != nil && !l.syncRolled(r) {
 		return
 	}
 	if err := l.writePair(r.frozen, r.end.Last); err != nil {
@@ -108,18 +94,56 @@ func (l *Log) finishRoll(r *rolled) {
 	l.prune()
 }
 
-// writePair writes the snapshot and its side file.
+// syncRolled makes the batches and the indexes of a rolled segment durable, and tells whether they are.
+func (l *Log) syncRolled(r *rolled) bool {
+	if l.opts.Sync != SyncCommit {
+		if err := r.old.Seal(); errors.Is(err, segment.ErrIndex) {
+			l.warn("index of a rolled segment", err)
+		} else if err != nil {
+			l.fail(fmt.Errorf("wal: sync after a roll: %w", err))
+			return false
+		}
+		l.mu.Lock()
+		if l.durable.Offset < r.end.Offset {
+			l.durable = r.end
+		}
+		l.mu.Unlock()
+	}
+	if err := l.flushIndexes(r.old); err != nil {
+		l.warn("sync of the indexes after a roll", err)
+		return false
+	}
+	return true
+}
+
+// flushIndexes syncs the indexes of a segment. An error costs no record, but the entries it was about may be gone from the
+// disk although a later sync succeeds: the recovery point stays below them until the next open, which makes them anew.
+// The caller holds maintenance.
+func (l *Log) flushIndexes(s *segment.Segment) error {
+	err := s.FlushIndexes()
+	if err != nil {
+		l.inDoubt.Store(true)
+	}
+	return err
+}
+
+// writePair writes the snapshot and its side file. An error puts the recovery point in doubt as one about an index does:
+// the sync of the directory that may have failed was also to make the names of new transaction indexes durable.
 func (l *Log) writePair(f *producerstate.Frozen, last record.Identity) error {
 	if f == nil {
 		return nil
 	}
-	return producerstate.WritePair(l.fsys, l.dir, f, last)
+	err := producerstate.WritePair(l.fsys, l.dir, f, last)
+	if err != nil {
+		l.inDoubt.Store(true)
+	}
+	return err
 }
 
 // advanceRecoveryPoint writes down that a crash makes nobody look below p again. The caller holds maintenance.
 func (l *Log) advanceRecoveryPoint(p position, snapshot int64) {
 	l.mu.Lock()
-	if p.Offset <= l.checkpointed.Offset && p != l.checkpointed {
+	if l.inDoubt.Load() || p.Offset <= l.checkpointed.Offset && p != l.checkpointed {
 		l.mu.Unlock()
 		return
 	}
@@ -205,7 +229,7 @@ func (l *Log) checkpoint() error {
 	if err := l.syncUpTo(active, at); err != nil {
 		return err
 	}
-	if err := active.Flush(); err != nil {
+	if err := l.flushIndexes(active); err != nil {
 		return fmt.Errorf("wal: checkpoint: %w", err)
 	}
 	if err := l.writePair(frozen, at.Last); err != nil {
@@ -283,16 +307,19 @@ func (l *Log) closeWriter() error {
 			l.fail(fmt.Errorf("wal: close: %w", err))
 			return l.failure()
 		}
-		if err := l.active.Flush(); err != nil {
-			l.fail(fmt.Errorf("wal: close: %w", err))
-			return l.failure()
-		}
 		l.durable = l.lastPosition()
+		err := l.flushIndexes(l.active)
 		if l.opts.Compat {
-			return l.closeInCompat()
+			return errors.Join(err, l.closeInCompat())
 		}
-		if err := l.writePair(l.producers.Freeze(), l.last); err != nil {
-			l.warn("producer snapshot", err)
+		if !l.inDoubt.Load() {
+			err = l.writePair(l.producers.Freeze(), l.last)
+		}
+		if l.inDoubt.Load() {
+			// Every record is on disk; the next open reads what lies behind the recovery point.
+			if err != nil {
+				l.warn("close", err)
+			}
 			return l.syncState(l.slot())
 		}
 		l.checkpointed, l.snapshotOffset = l.durable, l.end.offset

@@ -88,23 +88,24 @@ func (l *Log) checkIsLog() error {
 	if err != nil {
 		return fmt.Errorf("wal: open: %w", err)
 	}
+	stranger := ""
 	for _, e := range entries {
-		if isLogFile(e.Name) {
+		switch segment.Parse(e.Name).Kind {
+		case segment.KindUnknown:
+			stranger = e.Name
+		case segment.KindLock:
+			// Left by whoever began here; a log may have come of it or not.
+		default:
 			return nil
 		}
 	}
 	switch {
-	case len(entries) > 0:
-		return fmt.Errorf("%w: %s holds %q and no file of a log", ErrNotLog, l.dir, entries[0].Name)
+	case stranger != "":
+		return fmt.Errorf("%w: %s holds %q and no file of a log", ErrNotLog, l.dir, stranger)
 	case l.opts.ReadOnly:
 		return fmt.Errorf("%w: %s is empty", ErrNotLog, l.dir)
 	}
 	return nil
-}
-
-func isLogFile(name string) bool {
-	k := segment.Parse(name).Kind
-	return k != segment.KindUnknown && k != segment.KindLock
 }
 
 // becomeWriter writes down that this process is the one that changes the directory from now on. The mark of a clean

@@ -79,7 +79,9 @@ type Log struct {
 	waiters    waiters
 	failedWith atomic.Pointer[failed]
 	isClosed   atomic.Bool
-	warnings   atomic.Int64
+
+	inDoubt  atomic.Bool // a sync of an index or a snapshot failed: the recovery point stays where it is
+	warnings atomic.Int64
 
 	background background
 }
@@ -147,8 +149,12 @@ func (l *Log) producerConfig() producerstate.Config {
 	return producerstate.Config{
 		ProducerIDExpiration: l.opts.ProducerIDExpiration, MaxTransactionTimeout: l.opts.MaxTransactionTimeout,
 		SkipVerification: !l.opts.VerifyTransactions, Compat: l.opts.Compat, ReadOnly: l.opts.ReadOnly,
+		GuardsAbove: Guard(opens.Add(1) << 32),
 	}
 }
+
+// opens counts the opens of the process. Each has guards of its own: one that a caller kept from before must not pass.
+var opens atomic.Int64
 
 // adopt takes over what recovery found, and writes down that this process is the writer now.
 func (l *Log) adopt(s *recovery.State) error {

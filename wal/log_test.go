@@ -109,12 +109,16 @@ func TestLog_AppendCloseReopen(t *testing.T) {
 // abandon leaves a log as the end of its process would: the locks go, nothing is written.
 func abandon(t testing.TB, l *Log) {
 	t.Helper()
+	if err := abandonLog(l); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func abandonLog(l *Log) error {
 	l.isClosed.Store(true)
 	l.stopBackground()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	if err := l.unlock(); err != nil {
-		t.Fatal(err)
-	}
+	return l.unlock()
 }

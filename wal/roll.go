@@ -103,6 +103,9 @@ func (l *Log) roll(expected int64, now time.Time) error {
 	base := max(expected, l.end.offset)
 	old := l.active
 	if base == old.BaseOffset() && l.end.position == 0 {
+		if l.opts.Compat {
+			return l.replaceEmpty(now)
+		}
 		return nil
 	}
 	seal := old.TrimLog
@@ -131,6 +134,28 @@ func (l *Log) roll(expected int64, now time.Time) error {
 		l.movePublishedEnd()
 	}
 	l.opts.Logger.Info("rolled", "dir", l.dir, "segment", base, "offset", l.end.offset)
+	return nil
+}
+
+// replaceEmpty is a roll of an active segment without batches: Kafka begins the same segment again, with fresh indexes.
+// The caller holds mu, and nothing is pending. Kafka: LocalLog.roll.
+func (l *Log) replaceEmpty(now time.Time) error {
+	old := l.active
+	base := old.BaseOffset()
+	if err := old.Remove(); err != nil {
+		l.fail(fmt.Errorf("wal: roll: %w", err))
+		return l.failure()
+	}
+	next, err := l.createSegment(base)
+	if err != nil {
+		l.fail(fmt.Errorf("wal: roll: %w", err))
+		return l.failure()
+	}
+	l.setActive(next, 0, now)
+	l.setSegments(l.set.With(next))
+	l.producers.UpdateMapEndOffset(base)
+	l.jobs = append(l.jobs, l.afterRoll(nil, base, l.lastPosition()))
+	l.publishEnd(l.end)
 	return nil
 }
 

@@ -92,7 +92,7 @@ func (l *Log) stamp(b record.Batch, greatest int64, c *checked) {
 
 // checkBatch is Kafka's LogValidator.validateBatch.
 func checkBatch(b record.Batch, origin Origin) error {
-	if origin != Client {
+	if origin != Client || b.Magic() < record.Magic {
 		return nil
 	}
 	span, count := int64(b.LastOffsetDelta())+1, b.Count()

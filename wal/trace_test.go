@@ -1,0 +1,104 @@
+package wal
+
+import (
+	"reflect"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/oncelog/oncelog/internal/kafkatest"
+)
+
+// The operations that a log cannot do yet, each with the methods that would mean it can. A trace is replayed up to the
+// first of them.
+var laterOps = map[string]*regexp.Regexp{
+	"retention":     regexp.MustCompile(`(?i)deleteold|retain|retention`),
+	"truncate":      regexp.MustCompile(`(?i)truncate`),
+	"truncateFully": regexp.MustCompile(`(?i)truncate`),
+	"deleteRecords": regexp.MustCompile(`(?i)logstart|deleterecords|deletebefore`),
+	"setConfig":     regexp.MustCompile(`(?i)setoptions|reconfigure|updateoptions|changeoptions`),
+}
+
+// difference is an operation that Kafka answers with a plain fault, and we with the right answer.
+type difference struct {
+	trace  string
+	line   int // of the operation in the trace
+	op     string
+	reason string
+	ends   bool // Kafka stored something, we did not: what follows cannot be compared
+}
+
+var differences = []difference{}
+
+// Replays what Kafka's own log class did, and compares everything that it answered and left behind.
+func TestTrace(t *testing.T) {
+	var total replayed
+	seen := map[difference]bool{}
+	kafkatest.EachTrace(t, func(t *testing.T, tr *kafkatest.Trace) {
+		r := newReplayer(t, tr)
+		defer r.close()
+		for i := range tr.Ops {
+			op := &tr.Ops[i]
+			if _, later := laterOps[op.Kind]; later {
+				total.pending += len(tr.Ops) - i
+				total.cut++
+				break
+			}
+			diff := r.do(op)
+			known := r.known(op)
+			switch {
+			case diff != "" && known == nil:
+				t.Fatalf("line %d, %s: -Kafka +ours\n%s", op.Line, op.Kind, diff)
+			case diff == "" && known != nil:
+				t.Fatalf("line %d, %s: is listed as different (%s), and is not", op.Line, op.Kind, known.reason)
+			case diff != "":
+				total.different++
+				seen[*known] = true
+			default:
+				total.same++
+			}
+			if known != nil && known.ends || r.ended {
+				total.after += len(tr.Ops) - i - 1
+				break
+			}
+		}
+		total.traces++
+	})
+	t.Logf("%d traces, %d operations equal, %d different, %d not replayed behind a difference, %d in %d traces pending",
+		total.traces, total.same, total.different, total.after, total.pending, total.cut)
+	replayedNames := kafkatest.TraceNames(t)
+	for _, d := range differences {
+		if slices.Contains(replayedNames, d.trace) && !seen[d] && !t.Failed() {
+			t.Errorf("difference in %s line %d was not met", d.trace, d.line)
+		}
+	}
+}
+
+type replayed struct {
+	traces, same, different, after, pending, cut int
+}
+
+// known returns the listed difference of an operation, or nil.
+func (r *replayer) known(op *kafkatest.Op) *difference {
+	for i := range differences {
+		if d := &differences[i]; d.trace == r.tr.Name && d.line == op.Line && d.op == op.Kind {
+			return d
+		}
+	}
+	return nil
+}
+
+// An operation that the log has learned must leave the list.
+func TestTrace_LaterOperationsAreMissing(t *testing.T) {
+	log := reflect.TypeFor[*Log]()
+	for op, pattern := range laterOps {
+		if _, replays := traceOps[op]; replays {
+			t.Errorf("%s is listed as missing and is replayed", op)
+		}
+		for m := range log.Methods() {
+			if pattern.MatchString(m.Name) {
+				t.Errorf("%s is listed as missing, but there is Log.%s", op, m.Name)
+			}
+		}
+	}
+}
