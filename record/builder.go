@@ -59,9 +59,6 @@ type Rebuild struct {
 	DeleteHorizon    int64
 }
 
-// ErrInvalidOptions is matched by every error of BuilderOptions.Validate.
-var ErrInvalidOptions = errors.New("record: invalid builder options")
-
 // Validate reports every option that no batch can have; each error matches ErrInvalidOptions. With Rebuild set the
 // producer may be any, since stored batches hold such.
 func (o BuilderOptions) Validate() error {

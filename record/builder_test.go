@@ -265,7 +265,7 @@ func TestBuilder_Allocations(t *testing.T) {
 		p := Producer{ID: 1}
 		n := testing.AllocsPerRun(100, func() {
 			w.Reset(BuilderOptions{Producer: &p, Transactional: true, Compression: codec})
-			for i := range 20 {
+			for i := range 100 {
 				if err := w.Append(int64(i), r); err != nil {
 					t.Fatal(err)
 				}
@@ -274,7 +274,8 @@ func TestBuilder_Allocations(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		if codec == None && n != 0 || n > 4 {
+		// A pool may lose what it holds, and does so on purpose under the race detector; hence the room for codecs.
+		if codec == None && n != 0 || n > 20 {
 			t.Errorf("%v: %v allocations a batch", codec, n)
 		}
 	}

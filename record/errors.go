@@ -39,6 +39,9 @@ var (
 	// records. The builder is unchanged; the record belongs into the next batch.
 	ErrBatchTooLarge = errors.New("record: batch too large")
 
+	// ErrInvalidOptions is matched by every error of BuilderOptions.Validate.
+	ErrInvalidOptions = errors.New("record: invalid builder options")
+
 	// ErrBuilderState says that a Builder was used out of order: no record was appended, or its batch was already
 	// taken and Reset not called since.
 	ErrBuilderState = errors.New("record: builder used out of order")
@@ -65,7 +68,7 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string {
-	if e.Err == ErrChecksum {
+	if errors.Is(e.Err, ErrChecksum) {
 		return fmt.Sprintf("record: corrupt batch: %s at byte %d: 0x%08x, want 0x%08x as computed", e.Field, e.Pos, e.Got, e.Want)
 	}
 	rule := e.Rule

@@ -2,6 +2,8 @@ package record
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,6 +37,33 @@ func TestRebuild_AllRecords(t *testing.T) {
 		if got := rebuilt(t, b, func(Record) bool { return true }); !bytes.Equal(got, b) {
 			t.Errorf("%s\n got % x\nwant % x", name, got, b)
 		}
+	}
+}
+
+// The builder writes what Kafka's producer wrote.
+func TestRebuild_KafkaLog(t *testing.T) {
+	log, err := os.ReadFile(filepath.Join("testdata", "kafka-4.4.0-codecs.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := 0
+	for b, err := range All(log) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.CheckHeader(); err != nil {
+			t.Error(err)
+		}
+		if b.Attributes().Compression() != None {
+			continue
+		}
+		if got := rebuilt(t, b, func(Record) bool { return true }); !bytes.Equal(got, b) {
+			t.Errorf("the batch at offset %d\n got % x\nwant % x", b.BaseOffset(), got, b)
+		}
+		same++
+	}
+	if same == 0 {
+		t.Error("no uncompressed batch")
 	}
 }
 
