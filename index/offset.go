@@ -80,16 +80,24 @@ func (x *Offset) Lookup(offset int64) (OffsetPosition, error) {
 
 // UpperBound returns the first entry at or behind byte from.Position+size, and false if there is none. The offset of
 // that entry bounds from above what size bytes from from.Position on can hold. It does not allocate. Source:
-// OffsetIndex.fetchUpperBoundOffset, there in int32 arithmetic.
+// OffsetIndex.fetchUpperBoundOffset, there in int32 arithmetic. With Config.KafkaOpen an entry exactly there that is the
+// very first is passed over, since Kafka's bisection never looks at where it begins; the bound is then a wider one.
 func (x *Offset) UpperBound(from OffsetPosition, size int32) (OffsetPosition, bool, error) {
-	i, _, err := x.floorOf(x.value, int64(from.Position)+int64(size)-1)
+	end := int64(from.Position) + int64(size)
+	i, _, err := x.floorOf(x.value, end-1)
 	if err != nil {
 		return OffsetPosition{}, false, err
 	}
-	var e [1]pair
+	var e [2]pair
 	n, err := x.copyPairs(i+1, e[:])
 	if err != nil || n == 0 {
 		return OffsetPosition{}, false, err
+	}
+	if x.kafka && i+1 == 0 && e[0].value == end {
+		if n == 1 {
+			return OffsetPosition{}, false, nil
+		}
+		i, e[0] = 0, e[1]
 	}
 	p, err := x.sound(i+1, e[0])
 	return p, err == nil, err

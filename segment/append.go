@@ -67,6 +67,10 @@ func (s *Segment) Note(b record.Batch, pos int64) error {
 	if err != nil {
 		return err
 	}
+	if s.cfg.KafkaIndexes {
+		// Kafka asks both indexes about every batch, which makes their files.
+		err = s.withIndexes(func(*index.Offset, *index.Time) error { return nil })
+	}
 	if s.since > s.cfg.interval() {
 		s.since = 0
 		err = s.addEntries(last, pos, newest)
