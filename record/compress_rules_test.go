@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
 )
 
 // payloadTest is a payload and what must come of it: text, or an error whose text has wantErr in it.
@@ -126,7 +127,7 @@ func TestLZ4_Frame(t *testing.T) {
 		{"no block", lz4Frame(0x60, 0x40, ""), "", ""},
 		{"a second frame, ignored", good + good, "text", ""},
 		{"garbage behind the frame", good + "garbage", "text", ""},
-		{"content checksum cut", lz4Frame(0x64, 0x40, "", "text")[:18], "", "unexpected EOF"},
+		{"content checksum cut", lz4Frame(0x64, 0x40, "", "text")[:21], "", "unexpected EOF"},
 		{"end mark with the top bit", good[:len(good)-1] + "\x80", "text", ""},
 		{"block checksum wrong", checked[:len(checked)-5] + "?" + checked[len(checked)-4:], "", "block checksum mismatch"},
 		{"block too large", lz4Frame(0x60, 0x40, "", strings.Repeat("x", 64<<10+1)), "", "65537 bytes, want at most 65536"},
@@ -154,6 +155,49 @@ func TestLZ4_Frame(t *testing.T) {
 	runPayloadTests(t, LZ4, Magic, wrong)
 	runPayloadTests(t, LZ4, 1, wrong)
 	runPayloadTests(t, LZ4, 0, []payloadTest{{"historic header checksum", historic, "text", ""}})
+}
+
+// TestLZ4_LibraryFrames reads frames of another writer, with every option that a reader has to know.
+func TestLZ4_LibraryFrames(t *testing.T) {
+	for name, plain := range texts() {
+		for _, size := range []lz4.BlockSize{lz4.Block64Kb, lz4.Block256Kb, lz4.Block1Mb, lz4.Block4Mb} {
+			for _, extras := range []bool{false, true} {
+				opts := []lz4.Option{lz4.BlockSizeOption(size), lz4.BlockChecksumOption(extras), lz4.ChecksumOption(extras)}
+				if extras {
+					opts = append(opts, lz4.SizeOption(uint64(len(plain))))
+				}
+				var out bytes.Buffer
+				w := lz4.NewWriter(&out)
+				err := w.Apply(opts...)
+				if err == nil {
+					_, err = w.Write(plain)
+				}
+				if err == nil {
+					err = w.Close()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, err := decompress(LZ4, Magic, out.Bytes()); err != nil || !bytes.Equal(got, plain) {
+					t.Errorf("%s, blocks of %s, extras %v: %d bytes of %d, %v", name, size, extras, len(got), len(plain), err)
+				}
+			}
+		}
+		// Short blocks with a checksum, of every length that the hash treats differently.
+		for n := 1; n < min(len(plain), 70); n++ {
+			var out bytes.Buffer
+			w := lz4.NewWriter(&out)
+			if err := w.Apply(lz4.BlockChecksumOption(true)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write(plain[:n]); err != nil || w.Close() != nil {
+				t.Fatal(err)
+			}
+			if got, err := decompress(LZ4, Magic, out.Bytes()); err != nil || !bytes.Equal(got, plain[:n]) {
+				t.Errorf("%s, %d bytes: %d came back, %v", name, n, len(got), err)
+			}
+		}
+	}
 }
 
 // zstdFrameOf compresses with the library's streaming encoder, which makes frames unlike those that this package writes.

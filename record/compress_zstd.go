@@ -26,6 +26,11 @@ const (
 
 	// zstdMaxWindow is the largest window that Kafka's decoder accepts, and the largest that its levels ask for.
 	zstdMaxWindow = 128 << 20
+
+	// The windows that are written: the one of Kafka's default level, and for better grades the largest that every
+	// decoder must accept. An encoder keeps a window's worth of memory in its pool.
+	zstdFastWindow = 2 << 20
+	zstdSlowWindow = 8 << 20
 )
 
 // The ways in which a frame is refused before it is decoded.
@@ -49,8 +54,12 @@ func appendZstd(dst []byte, level int, payload []byte) []byte {
 	e, _ := zstdWriters[grade].Get().(*zstd.Encoder)
 	if e == nil {
 		var err error
-		e, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(grade), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
-			zstd.WithSingleSegment(false), zstd.WithZeroFrames(true))
+		window := zstdFastWindow
+		if grade > zstd.SpeedDefault {
+			window = zstdSlowWindow
+		}
+		e, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(grade), zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true),
+			zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(false), zstd.WithZeroFrames(true))
 		if err != nil {
 			panic("record: the options of the zstd encoder contradict each other: " + err.Error())
 		}
