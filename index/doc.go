@@ -42,14 +42,17 @@
 //
 // While a segment is active, its offset and time index are longer than their entries: space is reserved ahead and
 // reads as zeros. [Offset.Trim] cuts the file to its entries, which is what a sealed segment has on disk. After a
-// crash the zeros are still there, and so they are in every copy of a running directory. Kafka then takes each slot
-// of zeros for an entry; here the entries are counted up to the last slot that holds anything but zeros. Nothing is lost by
-// that: an entry of zeros can only be the first one (offsets, and timestamps, strictly increase), and a lookup that
+// crash the zeros are still there, and so they are in every copy of a running directory. Kafka then takes each slot of
+// zeros for an entry; here the entries are counted up to the last slot that holds anything but zeros. Nothing is lost
+// by that: an entry of zeros can only be the first one (offsets, and timestamps, strictly increase), and a lookup that
 // does not find it answers the same as one that does, namely the base offset at position 0. In the time index the
 // first entry may be (timestamp 0, base offset); without it the answer is "no timestamp at or below", and the log is
 // searched from its start as well. A file of exactly one slot of zeros has one entry, since only a trimmed file has
 // that length. Whoever knows the log can correct the count with [Offset.SetEntries]; [Config.KafkaOpen] counts as
 // Kafka does.
+//
+// A zero tail, or a partial entry, is cut off before the first append, and what a truncation removes is cut off the
+// file too, so that no crash can turn it into an entry.
 //
 // # What a lookup promises about a damaged index
 //
@@ -65,10 +68,11 @@
 // TruncateTo, Reset, SetEntries, Resize, Trim, Unmap, Close) exclude each other and may be called beside lookups. A
 // lookup sees whole entries only, and all those whose append had returned before it began. The memory behind an
 // index is unmapped only when no reader is inside. Flush runs beside everything else and holds nobody up but Close.
+// SanityCheck and CheckEntries compare entries that they read one after the other: not beside a truncation.
 //
-// A file is mapped at its first use, not when it is opened, never longer than the file, and read-only in an index that was
-// opened so. Where the system refuses a map (the limit of maps per process is a common one), the entries are read into memory
-// and the writes go through the file: slower to begin with, the same otherwise.
+// A file is mapped at its first use, not when it is opened, never longer than the file, and read-only in an index that
+// was opened so. Where the system refuses a map (the limit of maps per process is a common one), the entries are read
+// into memory and the writes go through the file: slower to begin with, the same otherwise.
 //
 // # Errors
 //

@@ -7,9 +7,9 @@ import (
 	"unsafe"
 )
 
-// Reading a page of a map whose file was cut, or whose device fails, raises SIGBUS, and Go ends the process
-// unless the goroutine asked for a panic instead (debug.SetPanicOnFault). Every access to mapped memory therefore stands between
-// enter and a deferred leave, or in store. The cost is about ten nanoseconds, the map is not touched anywhere else.
+// Touching a page of a map whose file was cut, or whose device fails, raises SIGBUS, and Go ends the process unless the
+// goroutine asked for a panic instead (debug.SetPanicOnFault). Every access to mapped memory therefore stands between
+// enter and a deferred leave, or in store, at a cost of about ten nanoseconds.
 
 // enter takes mu for reading and makes sure that the entries are in memory. When it returns nil, the caller must
 // defer x.leave(debug.SetPanicOnFault(true), &err) at once, and may read x.buf up to the x.n entries it then finds.

@@ -39,8 +39,9 @@ func (x *mapped) ZeroTail() int {
 	return x.tail
 }
 
-// Flush makes the entries durable, and a cut of the file too. It may run beside appends, and covers those that returned before it
-// began. After an error entries may be gone although a later Flush succeeds: rebuild the index, do not retry.
+// Flush makes the entries durable, and a cut of the file too. It may run beside appends, and covers those that returned
+// before it began. After an error entries may be gone although a later Flush succeeds: rebuild the index, do not retry.
+// In a read-only index it does nothing.
 func (x *mapped) Flush() error {
 	x.syncMu.Lock()
 	defer x.syncMu.Unlock()

@@ -32,9 +32,9 @@ func (c column) load(p []byte, i int) int64 {
 // floor returns the greatest i in [0, n) whose column c is not above target, or -1. The entries are those of p, size
 // bytes each, ascending by c.
 //
-// One guess by interpolation, then steps that double until the target is enclosed, then bisection of what is left.
-// The entries of a log are nearly linear, so the guess lands within a few entries of its aim and stays on
-// one or two cache lines, where plain bisection of a large index misses the cache a dozen times. Where it is far off, the cost is that
+// One guess by interpolation, then steps that double until the target is enclosed, then bisection of what is left. The
+// entries of a log are nearly linear, so the guess lands within a few entries of its aim and stays on one or two cache
+// lines, where plain bisection of a large index misses the cache a dozen times. Where it is far off, the cost is that
 // of two bisections. Entries that do not ascend give some i whose column is not above the target, or -1: both ends of
 // the interval are only ever moved to entries that were compared.
 func floor(p []byte, size int, c column, n int, target int64) int {

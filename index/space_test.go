@@ -3,6 +3,7 @@ package index
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -256,4 +257,110 @@ func TestPowerCut(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Which operations on the file the methods do, and that a cut is synced with its size.
+func TestOperations(t *testing.T) {
+	onEach(t, func(t *testing.T, fsys vfs.FS, path string) {
+		h := &hooked{FS: fsys}
+		var ops []string
+		h.fail(func(op string, _ int64) error {
+			if op != "stat" && op != "read" {
+				ops = append(ops, op)
+			}
+			return nil
+		})
+		x := openOffset(t, h, path, 0, Config{})
+		txn := openTxn(t, h, path+".txn", 0, Config{})
+		for _, step := range []struct {
+			do   func() error
+			want string
+		}{
+			{func() error { return nil }, "open open open"}, // found missing, created; found missing
+			{func() error { return x.Append(1, 1) }, "allocate map"},
+			{func() error { return x.Append(2, 2) }, ""},
+			{func() error { return x.TruncateTo(3) }, ""},
+			{x.Flush, "sync"},
+			{func() error { return x.TruncateTo(2) }, "unmap truncate"},
+			{x.Flush, "fsync"},
+			{x.Flush, "sync"},
+			{x.Trim, ""},
+			{func() error { return x.Append(2, 2) }, "allocate map"},
+			{x.Trim, "unmap truncate"},
+			{x.Trim, ""},
+			{x.Flush, "fsync"},
+			{x.Unmap, ""},
+			{x.Reset, "truncate"},
+			{x.Reset, ""},
+			{txn.Flush, ""},
+			{func() error { return txn.Append(AbortedTxn{1, 2, 3, 4}) }, "open write"},
+			{txn.Flush, "sync"},
+			{func() error { return txn.TruncateTo(4) }, ""},
+			{func() error { return txn.TruncateTo(3) }, "truncate"},
+			{txn.Reset, ""},
+			{txn.Flush, "fsync"},
+			{txn.Flush, "sync"},
+		} {
+			ok(t, step.do())
+			if got := strings.Join(ops, " "); got != step.want {
+				t.Errorf("did %q, want %q", got, step.want)
+			}
+			ops = nil
+		}
+	})
+}
+
+// A cut that fails takes the entries from this handle. They are cut off before the next one is stored, so that no
+// crash brings them back behind it.
+func TestFailedCut(t *testing.T) {
+	onEach(t, func(t *testing.T, fsys vfs.FS, path string) {
+		h := &hooked{FS: fsys}
+		x := openOffset(t, h, path, 0, Config{})
+		for i := int64(1); i <= 100; i++ {
+			ok(t, x.Append(i, int32(i)))
+		}
+		failing := func(op string, _ int64) error {
+			if op == "truncate" {
+				return syscall.EIO
+			}
+			return nil
+		}
+		h.fail(failing)
+		wantIs(t, x.TruncateTo(11), syscall.EIO)
+		if e, err := x.Lookup(50); err != nil || e.Offset != 10 || x.Entries() != 10 {
+			t.Errorf("Lookup = %v, %v with %d entries", e, err, x.Entries())
+		}
+		wantIs(t, x.Append(11, 11), syscall.EIO)
+		h.fail(nil)
+		ok(t, x.Append(11, 11))
+		r := openOffset(t, fsys, path, 0, Config{ReadOnly: true})
+		if r.Entries() != 11 {
+			t.Errorf("%d entries in the file", r.Entries())
+		}
+
+		txn := openTxn(t, h, path+".txn", 0, Config{})
+		ok(t, txn.Append(AbortedTxn{1, 2, 3, 4}))
+		h.fail(func(op string, _ int64) error {
+			if op == "write" {
+				return vfs.ErrNoSpace
+			}
+			return nil
+		})
+		wantIs(t, txn.Append(AbortedTxn{1, 2, 5, 6}), vfs.ErrNoSpace)
+		if got := len(get(t, fsys, path+".txn")); got != 34 {
+			t.Errorf("%d bytes stay after an append that failed", got)
+		}
+		h.fail(nil)
+		for i := int64(10); i < 20; i++ {
+			ok(t, txn.Append(AbortedTxn{1, 2, i, i + 1}))
+		}
+		h.fail(failing)
+		wantIs(t, txn.TruncateTo(11), syscall.EIO)
+		wantIs(t, txn.Append(AbortedTxn{1, 2, 11, 12}), syscall.EIO)
+		h.fail(nil)
+		ok(t, txn.Append(AbortedTxn{1, 2, 11, 12}))
+		if got := len(get(t, fsys, path+".txn")); got != 3*34 || txn.Entries() != 3 {
+			t.Errorf("%d entries, %d bytes", txn.Entries(), got)
+		}
+	})
 }

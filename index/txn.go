@@ -92,8 +92,9 @@ func OpenTxn(fsys vfs.FS, path string, baseOffset int64, c Config) (*Txn, error)
 // The last offset must be above that of the last entry (ErrInvalidOffset), the numbers must make sense together
 // (ErrInvalidTxn). After any error the index is as before; a full disk is vfs.ErrNoSpace.
 //
-// A partial entry that a crash left at the end is overwritten. Unlike here, Kafka appends behind it, so that this and every later
-// entry is unreadable, and it forgets the last offset when the file is opened again: Config.KafkaOpen does both.
+// A partial entry that a crash left at the end is overwritten. Unlike here, Kafka appends behind it, so that this and
+// every later entry is unreadable, and it forgets the last offset when the file is opened again: Config.KafkaOpen does
+// both.
 // Source: TransactionIndex.append.
 func (x *Txn) Append(t AbortedTxn) error {
 	x.wmu.Lock()
@@ -108,10 +109,16 @@ func (x *Txn) Append(t AbortedTxn) error {
 		return err
 	}
 	if x.known && t.LastOffset <= x.last {
-		return fmt.Errorf("%w: %s: last offset %d, that of the last entry %d", ErrInvalidOffset, x.path, t.LastOffset, x.last)
+		return fmt.Errorf("%w: %s: last offset %d, that of the last entry %d",
+			ErrInvalidOffset, x.path, t.LastOffset, x.last)
 	}
 	if err := x.create(); err != nil {
 		return err
+	}
+	if n := x.n.Load(); x.size/txnSize > n { // a cut has failed: what it left must not follow a new entry
+		if err := x.cut(n, x.last, x.known); err != nil {
+			return err
+		}
 	}
 	at := x.n.Load() * txnSize
 	if x.kafka {

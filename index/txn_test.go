@@ -294,3 +294,26 @@ func TestTxn_Many(t *testing.T) {
 		}
 	})
 }
+
+// A loop over the entries that cuts and appends sees what is there, and calls none of it corrupt.
+func TestTxn_CutInsideALoop(t *testing.T) {
+	onEach(t, func(t *testing.T, fsys vfs.FS, path string) {
+		x := openTxn(t, fsys, path, 0, Config{})
+		for i := int64(1); i <= 2*txnChunk; i++ {
+			ok(t, x.Append(AbortedTxn{1, 0, 10 * i, 10*i + 1}))
+		}
+		n := 0
+		for _, err := range x.All() {
+			ok(t, err)
+			if n++; n == txnChunk {
+				ok(t, x.TruncateTo(301))
+				for i := int64(301); i < 400; i++ {
+					ok(t, x.Append(AbortedTxn{1, 0, i, i + 1}))
+				}
+			}
+		}
+		if n != 30+99 {
+			t.Errorf("%d entries", n)
+		}
+	})
+}

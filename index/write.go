@@ -131,10 +131,10 @@ func (x *mapped) truncate(c column, rel int64) error {
 	return x.cut(i+1, e)
 }
 
-// TruncateTo removes all entries whose offset is offset or more, from the file too: an entry that stayed there would be an entry
-// again after a crash. Kafka's truncateTo lowers a number in memory and leaves the file to recovery. Lookups that run
-// meanwhile see the index before or after. On an error of the file system the entries are gone for this handle but
-// may still be in the file. The cut is durable after Flush.
+// TruncateTo removes all entries whose offset is offset or more, from the file too: what stayed there would be an entry
+// again after a crash. Unlike here, Kafka's truncateTo lowers a number in memory and leaves the file to recovery. Lookups
+// that run meanwhile see the index before or after. On an error of the file system the entries are gone for this handle
+// but may still be in the file; the next append cuts them off first. The cut is durable after Flush.
 func (x *mapped) TruncateTo(offset int64) error {
 	c := x.key
 	if c.wide {
