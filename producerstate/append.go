@@ -33,6 +33,7 @@ type AppendOptions struct {
 type AppendInfo struct {
 	m         *Manager
 	o         AppendOptions
+	quick     quick
 	work      []working
 	places    map[int64]int // place in work by producer id, once there are many
 	started   []startedTxn
@@ -78,7 +79,14 @@ type header struct {
 
 // Prepare readies a for the batches of one append call, dropping what it held.
 func (m *Manager) Prepare(a *AppendInfo, o AppendOptions) {
-	a.m, a.o = m, o
+	if a.m != m {
+		a.m = m // most calls are for the same manager, and storing a pointer is not free
+	}
+	a.o = o
+	a.quick.active = false
+	if len(a.work) == 0 {
+		return // the call before left nothing else
+	}
 	a.work = a.work[:0]
 	a.started = a.started[:0]
 	a.completed = a.completed[:0]
@@ -102,6 +110,16 @@ func (a *AppendInfo) Append(b record.Batch, at OffsetMetadata) (dup BatchMetadat
 	if id < 0 {
 		return BatchMetadata{}, false, a.checkNoProducer(id)
 	}
+	if a.quick.active {
+		a.settleQuick()
+	} else if a.o.Origin == Client && len(a.work) == 0 && a.tryQuick(b, id, at) {
+		return BatchMetadata{}, false, nil
+	}
+	return a.general(b, id, at)
+}
+
+// general is Append for whatever is not the commonest case.
+func (a *AppendInfo) general(b record.Batch, id int64, at OffsetMetadata) (dup BatchMetadata, isDup bool, err error) {
 	h := decode(b, id, at)
 	if a.o.Origin == Client {
 		if h.control || h.baseSequence < 0 {
@@ -171,7 +189,7 @@ func (a *AppendInfo) workingCopy(id int64, slot uint32, known bool) *working {
 		w.p.epoch, w.p.coordinatorEpoch = s.epoch, s.coordinatorEpoch
 		w.p.lastTimestamp, w.p.appendClock, w.p.txnFirst = s.lastTimestamp, s.appendClock, s.txnFirst
 		w.wasEpoch, w.wasCount, w.wasLast, w.wasOffset = s.epoch, s.count, record.NoSequence, NoOffset
-		if last := s.last(); last != nil {
+		if last, ok := s.last(); ok {
 			w.wasLast, w.wasOffset = last.LastSequence, last.LastOffset
 		}
 	} else {
@@ -213,14 +231,18 @@ func (a *AppendInfo) remember(id int64, i int) {
 // the last stable offset of each can be asked for first. Call it once, after the bytes of every batch are in the log;
 // UpdateMapEndOffset is separate, because appends without producers move that too. (Kafka: ProducerStateManager.update.)
 func (m *Manager) Publish(a *AppendInfo) {
+	if a.o.Clock > m.newestClock {
+		m.newestClock = a.o.Clock
+	}
+	if a.quick.active {
+		m.publishQuick(a)
+		return
+	}
 	for i := range a.work {
 		m.publish(&a.work[i], a.o.Clock)
 	}
 	for _, s := range a.started {
 		m.open.put(s.pid, s.first)
-	}
-	if a.o.Clock > m.newestClock {
-		m.newestClock = a.o.Clock
 	}
 }
 
@@ -239,13 +261,8 @@ func (m *Manager) publish(w *working, clock int64) {
 	p := m.table.mut(slot)
 	p.setEpoch(w.p.epoch)
 	for i := range w.p.count {
-		p.push(*w.p.at(i))
+		p.push(w.p.batch(i))
 	}
-	p.coordinatorEpoch, p.lastTimestamp, p.txnFirst = w.p.coordinatorEpoch, w.p.lastTimestamp, w.p.txnFirst
-	if clock > p.appendClock {
-		p.appendClock = clock
-	}
-	if p.lastTimestamp > m.newestTimestamp {
-		m.newestTimestamp = p.lastTimestamp
-	}
+	p.coordinatorEpoch, p.txnFirst = w.p.coordinatorEpoch, w.p.txnFirst
+	m.touch(p, w.p.lastTimestamp, clock)
 }

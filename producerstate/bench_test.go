@@ -69,6 +69,23 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
+// BenchmarkAppendWithoutProducer is the same for a batch without a producer id: the difference is what the checks cost.
+func BenchmarkAppendWithoutProducer(b *testing.B) {
+	m, _ := benchManager(b, 1)
+	batch := batchSpec{pid: record.NoProducerID, epoch: -1, seq: -1}.batch()
+	var a AppendInfo
+	seq := int32(5)
+	for b.Loop() {
+		setBatch(batch, record.NoProducerID, seq)
+		m.Prepare(&a, AppendOptions{Clock: 2})
+		if _, _, err := a.Append(batch, OffsetOnly(int64(seq))); err != nil {
+			b.Fatal(err)
+		}
+		m.Publish(&a)
+		seq++
+	}
+}
+
 // BenchmarkDuplicate is the answer to a retry of the newest and of the oldest remembered batch.
 func BenchmarkDuplicate(b *testing.B) {
 	for _, n := range benchSizes {

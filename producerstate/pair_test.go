@@ -297,7 +297,7 @@ func TestReadPair_EntriesAreCompared(t *testing.T) {
 	}
 	for name, change := range map[string]func(p *producer){
 		"epoch":         func(p *producer) { p.epoch++ },
-		"last sequence": func(p *producer) { p.last().LastSequence++ },
+		"last sequence": func(p *producer) { p.sequences[p.place(p.count-1)]++ },
 		"transaction":   func(p *producer) { p.txnFirst = 3 },
 		"no batches":    func(p *producer) { p.count = 0 },
 	} {

@@ -3,7 +3,8 @@ package producerstate
 import "github.com/oncelog/oncelog/record"
 
 // producer is the stored form of an Entry. It has no pointers, so that the garbage collector never looks at a table of
-// millions, and no padding: 160 bytes.
+// millions, and no padding: 160 bytes. The batches are kept field by field, because the check of an append looks at
+// sequences only: they share the first cache line with the rest of what it needs.
 //
 // A free slot of the slab holds ^next in id, where next is the number of the next free slot plus one.
 type producer struct {
@@ -15,7 +16,10 @@ type producer struct {
 	epoch            int16
 	count            uint8 // batches held
 	head             uint8 // place of the oldest of them
-	ring             [BatchesRetained]BatchMetadata
+	sequences        [BatchesRetained]int32
+	deltas           [BatchesRetained]int32
+	offsets          [BatchesRetained]int64
+	timestamps       [BatchesRetained]int64
 }
 
 // unknown returns the state that stands for a producer of which nothing is known (Kafka: ProducerStateEntry.empty).
@@ -26,21 +30,29 @@ func unknown(id int64) producer {
 	}
 }
 
-// at returns the i-th oldest batch.
-func (p *producer) at(i uint8) *BatchMetadata {
+// place returns where the i-th oldest batch is kept.
+func (p *producer) place(i uint8) uint8 {
 	i += p.head
 	if i >= BatchesRetained {
 		i -= BatchesRetained
 	}
-	return &p.ring[i]
+	return i
 }
 
-// last returns the newest batch, or nil.
-func (p *producer) last() *BatchMetadata {
-	if p.count == 0 {
-		return nil
+// batch returns the i-th oldest batch.
+func (p *producer) batch(i uint8) BatchMetadata {
+	k := p.place(i)
+	return BatchMetadata{
+		LastOffset: p.offsets[k], Timestamp: p.timestamps[k], LastSequence: p.sequences[k], OffsetDelta: p.deltas[k],
 	}
-	return p.at(p.count - 1)
+}
+
+// last returns the newest batch.
+func (p *producer) last() (m BatchMetadata, ok bool) {
+	if p.count == 0 {
+		return m, false
+	}
+	return p.batch(p.count - 1), true
 }
 
 // lastSequence returns the newest batch's last sequence number, or record.NoSequence.
@@ -48,21 +60,19 @@ func (p *producer) lastSequence() int32 {
 	if p.count == 0 {
 		return record.NoSequence
 	}
-	return p.at(p.count - 1).LastSequence
+	return p.sequences[p.place(p.count-1)]
 }
 
 // push appends a batch, and drops the oldest if the ring is full.
 func (p *producer) push(m BatchMetadata) {
-	if p.count == BatchesRetained {
-		p.ring[p.head] = m
-		p.head++
-		if p.head == BatchesRetained {
-			p.head = 0
-		}
-		return
+	k := p.head
+	if p.count < BatchesRetained {
+		k = p.place(p.count)
+		p.count++
+	} else if p.head++; p.head == BatchesRetained {
+		p.head = 0
 	}
-	*p.at(p.count) = m
-	p.count++
+	p.offsets[k], p.timestamps[k], p.sequences[k], p.deltas[k] = m.LastOffset, m.Timestamp, m.LastSequence, m.OffsetDelta
 }
 
 // setEpoch forgets the batches if the epoch changes: sequences start anew with each (Kafka:
@@ -81,8 +91,11 @@ func (p *producer) duplicate(h *header) (BatchMetadata, bool) {
 		return BatchMetadata{}, false
 	}
 	for i := range p.count {
-		if m := p.at(i); m.LastSequence == h.lastSequence && m.FirstSequence() == h.baseSequence {
-			return *m, true
+		if p.sequences[p.place(i)] != h.lastSequence {
+			continue
+		}
+		if m := p.batch(i); m.FirstSequence() == h.baseSequence {
+			return m, true
 		}
 	}
 	return BatchMetadata{}, false
@@ -95,15 +108,19 @@ func (p *producer) entry() Entry {
 		CoordinatorEpoch: p.coordinatorEpoch, ProducerEpoch: p.epoch, count: p.count,
 	}
 	for i := range p.count {
-		e.batches[i] = *p.at(i)
+		e.batches[i] = p.batch(i)
 	}
 	return e
 }
 
 // fromEntry is the reverse of entry.
 func fromEntry(e *Entry) producer {
-	return producer{
+	p := producer{
 		id: e.ProducerID, lastTimestamp: e.LastTimestamp, appendClock: e.AppendClock, txnFirst: e.CurrentTxnFirstOffset,
-		coordinatorEpoch: e.CoordinatorEpoch, epoch: e.ProducerEpoch, count: e.count, ring: e.batches,
+		coordinatorEpoch: e.CoordinatorEpoch, epoch: e.ProducerEpoch,
 	}
+	for _, m := range e.batches[:e.count] {
+		p.push(m)
+	}
+	return p
 }

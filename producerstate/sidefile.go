@@ -60,7 +60,7 @@ func appendSideProducer(dst []byte, p *producer) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, uint16(p.epoch))
 	dst = append(dst, p.count)
 	for i := range p.count {
-		m := p.at(i)
+		m := p.batch(i)
 		dst = binary.BigEndian.AppendUint64(dst, uint64(m.LastOffset))
 		dst = binary.BigEndian.AppendUint64(dst, uint64(m.Timestamp))
 		dst = binary.BigEndian.AppendUint32(dst, uint32(m.LastSequence))
@@ -216,29 +216,30 @@ func (r *sideReader) producer(s *State, i int) error {
 		txnFirst:         int64(binary.BigEndian.Uint64(b[24:])),
 		coordinatorEpoch: int32(binary.BigEndian.Uint32(b[32:])),
 		epoch:            int16(binary.BigEndian.Uint16(b[36:])),
-		count:            b[38],
 	}
-	if p.count > BatchesRetained {
-		return r.fault(Inconsistent, "producer %d: %d batches", p.id, p.count)
+	count := int(b[38])
+	if count > BatchesRetained {
+		return r.fault(Inconsistent, "producer %d: %d batches", p.id, count)
 	}
-	batches := r.take(int(p.count) * sideBatch)
-	if batches == nil && p.count > 0 {
+	batches := r.take(count * sideBatch)
+	if batches == nil && count > 0 {
 		return r.fault(BadCount, "the file ends inside producer %d", i)
 	}
-	for k := range p.count {
-		b := batches[int(k)*sideBatch:]
-		p.ring[k] = BatchMetadata{
+	for k := range count {
+		b := batches[k*sideBatch:]
+		m := BatchMetadata{
 			LastOffset:   int64(binary.BigEndian.Uint64(b)),
 			Timestamp:    int64(binary.BigEndian.Uint64(b[8:])),
 			LastSequence: int32(binary.BigEndian.Uint32(b[16:])),
 			OffsetDelta:  int32(binary.BigEndian.Uint32(b[20:])),
 		}
-		if why := checkBatch(&p.ring[k], s.Offset); why != "" {
+		if why := checkBatch(m, s.Offset); why != "" {
 			return r.fault(Inconsistent, "producer %d, batch %d: %s", p.id, k, why)
 		}
-		if k > 0 && p.ring[k].LastOffset <= p.ring[k-1].LastOffset {
+		if previous, ok := p.last(); ok && m.LastOffset <= previous.LastOffset {
 			return r.fault(Inconsistent, "producer %d: batches %d and %d are not in order", p.id, k-1, k)
 		}
+		p.push(m)
 	}
 	if p.id < 0 || p.txnFirst < NoOffset || p.txnFirst >= s.Offset {
 		return r.fault(Inconsistent, "producer %d, transaction at %d: out of range", p.id, p.txnFirst)

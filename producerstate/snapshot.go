@@ -25,7 +25,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // appendSnapshotEntry appends the 46 bytes of a producer, of whose batches only the newest has room.
 func appendSnapshotEntry(dst []byte, p *producer) []byte {
 	lastSequence, lastOffset, delta := record.NoSequence, NoOffset, int32(0)
-	if m := p.last(); m != nil {
+	if m, ok := p.last(); ok {
 		lastSequence, lastOffset, delta = m.LastSequence, m.LastOffset, m.OffsetDelta
 	}
 	dst = binary.BigEndian.AppendUint64(dst, uint64(p.id))
@@ -55,7 +55,7 @@ func decodeSnapshotEntry(b []byte) producer {
 		Timestamp:    p.lastTimestamp, // the batch's own is not stored; Kafka takes this one too
 	}
 	if m.LastOffset >= 0 {
-		p.ring[0], p.count = m, 1
+		p.push(m)
 	}
 	return p
 }
@@ -77,14 +77,14 @@ func checkSnapshotEntry(b []byte, p *producer, offset int64) string {
 	if p.txnFirst >= offset {
 		return "transaction begins at or above the snapshot's own offset"
 	}
-	if m := p.last(); m != nil {
+	if m, ok := p.last(); ok {
 		return checkBatch(m, offset)
 	}
 	return ""
 }
 
 // checkBatch says what cannot be remembered of a batch below offset.
-func checkBatch(m *BatchMetadata, offset int64) string {
+func checkBatch(m BatchMetadata, offset int64) string {
 	switch {
 	case m.LastOffset >= offset:
 		return "last offset is at or above the snapshot's own offset"

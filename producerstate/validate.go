@@ -125,7 +125,7 @@ func (w *working) lastSequence(epoch int16) int32 {
 
 // lastOffset is the offset that belongs to lastSequence.
 func (w *working) lastOffset(epoch int16) int64 {
-	if last := w.p.last(); last != nil {
+	if last, ok := w.p.last(); ok {
 		return last.LastOffset
 	}
 	if w.wasEpoch == epoch {
