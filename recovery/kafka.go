@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/oncelog/oncelog/index"
 	"github.com/oncelog/oncelog/internal/checkpoint"
@@ -109,6 +110,30 @@ func (l *loader) kafkaCheckSegments() error {
 		}
 	}
 	return nil
+}
+
+// kafkaSwapEnd returns the offset where a segment ends that replaces others. Kafka verifies nothing for that, and makes
+// the indexes that are missing, so that they do not count as missing later (LogLoader.load, LogSegment.readNextOffset).
+func (l *loader) kafkaSwapEnd(n segment.Name) (int64, error) {
+	c := l.p.Segments
+	c.Suffix = n.Suffix
+	s := segment.Open(l.fsys, l.p.Dir, n.Offset, c)
+	err := s.WithIndexes(func(*index.Offset, *index.Time, *index.Txn) error { return nil })
+	end := n.Offset
+	if err == nil {
+		end, err = s.NextOffset()
+	}
+	if err = errors.Join(err, s.Close()); err != nil {
+		return 0, fmt.Errorf("recovery: %w", err)
+	}
+	for _, k := range [...]segment.Kind{segment.KindOffsetIndex, segment.KindTimeIndex} {
+		made := n
+		made.Kind = k
+		if !slices.Contains(l.names, made) {
+			l.names = append(l.names, made)
+		}
+	}
+	return end, nil
 }
 
 // kafkaRecoverFrom is LogLoader.recoverLog: every segment from the one with the recovery point on is read and indexed
@@ -406,8 +431,8 @@ func (l *loader) kafkaFinish(clean bool, recoveryPoint int64) error {
 	if err := l.flushEpochs(); err != nil {
 		return err
 	}
-	checkpointed := l.logStart
-	l.logStart = max(checkpointed, l.segments.First().BaseOffset())
+	l.logStart = max(l.logStart, l.segments.First().BaseOffset())
+	l.recoveryPoint.Offset = max(l.recoveryPoint.Offset, l.logStart)
 	return l.kafkaProducers(clean)
 }
 
@@ -425,6 +450,16 @@ func (l *loader) kafkaLogEnd() (int64, error) {
 	}
 	l.find(Finding{Path: l.p.Dir, Decision: CutSegment, Problem: true, Position: -1, Bytes: -1, Offset: l.segments.First().BaseOffset(), End: end,
 		Reason: fmt.Sprintf("the log ends at %d, below its start %d, and Kafka's rule is to drop it", end, l.logStart)})
+	if l.p.Compat {
+		// Here Kafka removes all snapshots at once, and does not keep them for a while with their segments.
+		m, err := producerstate.Open(l.fsys, l.p.Dir, l.producerConfig())
+		if err == nil {
+			err = m.TruncateFullyAndStartAt(l.logStart)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
 	for l.segments.Len() > 0 {
 		if err := l.kafkaDelete(l.segments.Active()); err != nil {
 			return 0, err

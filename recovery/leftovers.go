@@ -96,6 +96,9 @@ func (l *loader) completeSwap() error {
 
 // swapEnd verifies a segment that is about to replace others, and returns the offset where it ends.
 func (l *loader) swapEnd(n segment.Name) (int64, error) {
+	if l.p.Compat && !l.p.ReadOnly {
+		return l.kafkaSwapEnd(n)
+	}
 	c := l.p.Segments
 	c.Suffix, c.ReadOnly = n.Suffix, true
 	s := segment.Open(l.fsys, l.p.Dir, n.Offset, c)

@@ -343,8 +343,9 @@ func (l *Log) closeInCompat() error {
 	if err := l.setParentOffset(recovery.RecoveryPoint, l.end.offset); err != nil {
 		return err
 	}
-	if l.ends.logStart > l.set.First().BaseOffset() {
-		return l.setParentOffset(recovery.LogStart, l.ends.logStart)
+	start := l.ends.logStart
+	if start <= l.set.First().BaseOffset() {
+		start = noOffset // Kafka keeps a line only where the files do not tell (LogManager.checkpointLogStartOffsetsInDir)
 	}
-	return nil
+	return l.setParentOffset(recovery.LogStart, start)
 }

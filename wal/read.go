@@ -37,7 +37,7 @@ type Fetch struct {
 	// Records is the range of bytes. It begins with the batch that holds the start offset, which may begin below it,
 	// and may end inside a batch.
 	Records              segment.Records
-	FirstEntryIncomplete bool // MaxBytes is smaller than the first batch
+	FirstEntryIncomplete bool // MaxBytes is smaller than the first batch, and not 0
 
 	// Aborted lists, at TxnCommitted, every aborted transaction that may have batches in the range, in the order of
 	// their markers. It is nil at the other levels, and never nil at this one.
@@ -117,7 +117,7 @@ func (l *Log) readBelow(f Fetch, set *segment.Set, start int64, o ReadOptions, e
 			r.Size = 0
 		}
 		r.Size = int(min(int64(r.Size), max(0, stop-r.Position)))
-		f.Records, f.FirstEntryIncomplete = r, r.FirstEntryIncomplete
+		f.Records, f.FirstEntryIncomplete = r, r.FirstEntryIncomplete && (o.MaxBytes > 0 || o.MinOneMessage)
 		f.Offset, f.Segment, f.Position = start, s.BaseOffset(), r.Position
 		if l.opts.Compat {
 			f.Offset = r.First.BaseOffset

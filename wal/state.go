@@ -162,8 +162,8 @@ func (l *Log) flushEpochs() error {
 	return l.changeForeign(next, l.epochs.Flush)
 }
 
-// setParentOffset writes this partition's line into a checkpoint of the log directory, where there is one. The caller
-// holds mu.
+// setParentOffset writes this partition's line into a checkpoint of the log directory, where there is one, or removes it
+// if the offset is negative. The caller holds mu.
 func (l *Log) setParentOffset(i recovery.OffsetFile, offset int64) error {
 	if !l.foreign.HasFile[i] {
 		return nil
@@ -177,6 +177,10 @@ func (l *Log) setParentOffset(i recovery.OffsetFile, offset int64) error {
 			return fmt.Errorf("wal: checkpoint of the log directory: %w", err)
 		}
 		defer lock.Close()
+		if offset < 0 {
+			_, err = checkpoint.RemoveOffset(l.fsys, filepath.Join(parent, i.Name()), l.foreign.Partition)
+			return err
+		}
 		_, err = checkpoint.SetOffset(l.fsys, filepath.Join(parent, i.Name()), l.foreign.Partition, offset)
 		return err
 	})

