@@ -95,13 +95,15 @@ func seal(b []byte) []byte {
 	return b
 }
 
+// snapshotOf returns a snapshot of zeros with a version, a count and a right checksum.
+func snapshotOf(version, count uint32, rest int) []byte {
+	b := make([]byte, 10+rest)
+	binary.BigEndian.PutUint16(b, uint16(version))
+	binary.BigEndian.PutUint32(b[6:], count)
+	return seal(b)
+}
+
 func TestSnapshot_Malformed(t *testing.T) {
-	header := func(version, count uint32, rest int) []byte {
-		b := make([]byte, 10+rest)
-		binary.BigEndian.PutUint16(b, uint16(version))
-		binary.BigEndian.PutUint32(b[6:], count)
-		return seal(b)
-	}
 	entry := func(change func(b []byte)) []byte {
 		b := unhex(twoProducers)
 		change(b)
@@ -126,15 +128,15 @@ func TestSnapshot_Malformed(t *testing.T) {
 		{"nothing", nil, TooShort},
 		{"one byte", []byte{0}, TooShort},
 		{"nine bytes", unhex(emptySnapshot)[:9], TooShort},
-		{"version 0", header(0, 0, 0), BadVersion},
-		{"version 2", header(2, 0, 0), BadVersion},
-		{"version 0x7fff", header(0x7fff, 0, 0), BadVersion},
-		{"negative version", header(0xffff, 0, 0), BadVersion},
-		{"count -1", header(1, 0xffffffff, 0), BadCount},
-		{"count 0x7fffffff", header(1, 0x7fffffff, 0), BadCount},
-		{"count 1, 45 bytes", header(1, 1, 45), BadCount},
-		{"count 1, 47 bytes", header(1, 1, 47), TrailingBytes},
-		{"count 0, 1 byte", header(1, 0, 1), TrailingBytes},
+		{"version 0", snapshotOf(0, 0, 0), BadVersion},
+		{"version 2", snapshotOf(2, 0, 0), BadVersion},
+		{"version 0x7fff", snapshotOf(0x7fff, 0, 0), BadVersion},
+		{"negative version", snapshotOf(0xffff, 0, 0), BadVersion},
+		{"count -1", snapshotOf(1, 0xffffffff, 0), BadCount},
+		{"count 0x7fffffff", snapshotOf(1, 0x7fffffff, 0), BadCount},
+		{"count 1, 45 bytes", snapshotOf(1, 1, 45), BadCount},
+		{"count 1, 47 bytes", snapshotOf(1, 1, 47), TrailingBytes},
+		{"count 0, 1 byte", snapshotOf(1, 0, 1), TrailingBytes},
 		{"length right, content zero", zeroed, BadVersion},
 		{"37 zeros in the middle", append(long[:20:20], make([]byte, len(long)-20)...), BadChecksum},
 		{"half", long[:len(long)/2], BadChecksum},
@@ -158,18 +160,16 @@ func TestSnapshot_Malformed(t *testing.T) {
 			if !errors.As(err, &e) || e.Kind != tt.kind || e.Offset != 108 {
 				t.Fatalf("got %v, want %v", err, tt.kind)
 			}
-			if corrupt := errors.Is(err, ErrSnapshotCorrupt); corrupt != (tt.kind != BadVersion) {
-				t.Errorf("matches ErrSnapshotCorrupt: %v", corrupt)
-			}
-			if version := errors.Is(err, ErrUnsupportedVersion); version != (tt.kind == BadVersion) {
-				t.Errorf("matches ErrUnsupportedVersion: %v", version)
+			corrupt, version := errors.Is(err, ErrSnapshotCorrupt), errors.Is(err, ErrUnsupportedVersion)
+			if version != (tt.kind == BadVersion) || corrupt == version {
+				t.Errorf("matches ErrSnapshotCorrupt: %v, ErrUnsupportedVersion: %v", corrupt, version)
 			}
 			if !strings.Contains(err.Error(), "dir/00000000000000000108.snapshot") {
 				t.Errorf("text: %v", err)
 			}
 		})
 	}
-	if s, err := decodeSnapshot(header(1, 0, 0), "", 0); err != nil || s.Len() != 0 {
+	if s, err := decodeSnapshot(snapshotOf(1, 0, 0), "", 0); err != nil || s.Len() != 0 {
 		t.Errorf("the empty snapshot: %v", err)
 	}
 }
