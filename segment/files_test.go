@@ -315,10 +315,15 @@ func TestSeal_Preallocated(t *testing.T) {
 	if _, tail := scan(t, s.Scan(0)); tail.Kind != CleanEnd {
 		t.Errorf("%+v", tail)
 	}
-	ok(t, s.Seal())
-	ok(t, s.Seal())
-	ok(t, s.Flush())
 	ok(t, st.SyncDir("log"))
+	ok(t, s.Seal())
+	ok(t, s.Seal())
+	for seed := range uint64(20) {
+		if p := (storage{m.Crash(vfstest.RandomCrash(seed)), "log"}).read(t, KindLog, 0); !bytes.Equal(p, whole) {
+			t.Fatalf("seed %d: %d bytes after a power cut", seed, len(p))
+		}
+	}
+	ok(t, s.Flush())
 	if err := s.Append(some(t, 50, 1)); !errors.Is(err, ErrNotWritable) {
 		t.Errorf("append: %v", err)
 	}

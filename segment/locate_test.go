@@ -170,6 +170,38 @@ func TestLocate_UnusableIndex(t *testing.T) {
 	})
 }
 
+// Bytes inside a record that look like a batch are left again when the walk from there does not come out at a batch.
+func TestLocate_HintIntoARecord(t *testing.T) {
+	fake := bytes.Clone(spec{base: 1001, records: 1}.batch(t)[:61])
+	binary.BigEndian.PutUint32(fake[8:], 61-12)
+	b := record.NewBuilder(record.BuilderOptions{BaseOffset: 1001})
+	ok(t, b.Append(startTime, record.Record{Value: append(fake, bytes.Repeat([]byte{7}, 100)...)}))
+	outer, err := b.Batch()
+	ok(t, err)
+	batches := []record.Batch{some(t, 1000, 1), outer, some(t, 1002, 3), some(t, 1005, 3)}
+	whole := join(batches...)
+	at := bytes.Index(whole, fake)
+	st := memory(t)
+	st.write(t, KindLog, 1000, whole)
+	st.write(t, KindOffsetIndex, 1000, binary.BigEndian.AppendUint64(nil, uint64(1)<<32|uint64(at)))
+	s := Open(st.FS, st.dir, 1000, Config{})
+	defer s.Close()
+	for _, o := range []int64{1002, 1004, 1005, 1007} {
+		if _, h, found, err := s.Locate(o, ToEnd); err != nil || !found || h.BaseOffset > o || h.LastOffset < o {
+			t.Errorf("%d: %+v %v %v", o, h, found, err)
+		}
+	}
+	if next, err := s.NextOffset(); err != nil || next != 1008 {
+		t.Errorf("%d %v", next, err)
+	}
+	if got, err := s.MaxTimestamp(); err != nil || got.Timestamp != startTime+1007 {
+		t.Errorf("%+v %v", got, err)
+	}
+	if s.Suspects() == 0 {
+		t.Error("nothing was noticed")
+	}
+}
+
 // In a log of Kafka up to 3.8 an entry may name the last offset of an append of several batches and the first one's place.
 func TestLocate_EntryForSeveralBatches(t *testing.T) {
 	batches := gaps(t, 10)
@@ -284,6 +316,17 @@ func TestUpperBound(t *testing.T) {
 		if got, found := bound(s, i*one, one); found != wantOK || got != want {
 			t.Errorf("batch %d: %d %v, want %d %v", i, got, found, want, wantOK)
 		}
+	}
+	// Batches behind the published end are noted and may not have been written.
+	published := 20 * one
+	for _, i := range []int64{0, 18, 19} {
+		o, found, err := s.UpperBound(i*one, one, published)
+		if err != nil || found && int64(len(batches)) <= (o-1000)/5 || found && (o-1000)/5 >= 20 || i == 19 && found {
+			t.Errorf("batch %d below %d: %d %v %v", i, published, o, found, err)
+		}
+	}
+	if n := s.Suspects(); n != 0 {
+		t.Errorf("%d look-ups were misled", n)
 	}
 	ok(t, s.Seal())
 	ok(t, s.Close())

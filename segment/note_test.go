@@ -101,6 +101,19 @@ func TestNote_Model(t *testing.T) {
 	})
 }
 
+// The bytes since the last entry are counted from each opening, also of the same value.
+func TestOpenActive_CountsAnew(t *testing.T) {
+	st := memory(t)
+	batches := row(t, 0, 4, 3002)
+	s := st.create(t, 0, Config{}, batches[:2]...)
+	ok(t, s.Seal())
+	ok(t, s.OpenActive(size(t, s)))
+	ok(t, s.Append(batches[2]))
+	if offsets, _ := entries(t, s); len(offsets) != 0 {
+		t.Errorf("%v", offsets)
+	}
+}
+
 func TestAppend_Refusals(t *testing.T) {
 	storages(t, func(t *testing.T, st storage) {
 		s := st.create(t, 10, Config{}, some(t, 10, 2))

@@ -409,6 +409,22 @@ func TestScan_ReadErrorIsUnfinished(t *testing.T) {
 	}
 }
 
+// A read that fails once does not make a verdict out of the bytes read later.
+func TestScan_ReadErrorOnce(t *testing.T) {
+	broken := errors.New("device error")
+	st := memory(t)
+	st.log(t, 0, Config{}, join(row(t, 0, 10, 100)...))
+	st.FS = vfstest.Inject(st.FS, vfstest.FailNth(vfstest.Kinds(vfstest.OpRead), 1, vfstest.Fault{Err: broken}, false))
+	s := Open(st.FS, st.dir, 0, Config{})
+	defer s.Close()
+	if _, tail := scan(t, s.Scan(0)); tail.Kind != Unfinished || !errors.Is(tail.Reason, broken) {
+		t.Fatalf("%+v", tail)
+	}
+	if bases, tail := scan(t, s.Scan(0)); len(bases) != 10 || tail.Kind != CleanEnd {
+		t.Fatalf("%v %+v", bases, tail)
+	}
+}
+
 // A file that shrinks under a walk is an error of the read, too.
 func TestScan_FileCutUnderneath(t *testing.T) {
 	st := memory(t)

@@ -150,26 +150,30 @@ func TestTruncateToPosition_TornTail(t *testing.T) {
 	})
 }
 
-// Entries that point behind a cut go with it, also those that the log never had.
+// Entries that point behind a cut go with it, also those of batches that the file has not got any more.
 func TestTruncateToPosition_IndexAhead(t *testing.T) {
-	st := memory(t)
 	batches := row(t, 0, 20, 50)
-	s := st.create(t, 0, Config{IndexIntervalBytes: 1}, batches...)
-	ok(t, s.Seal())
-	ok(t, s.Close())
 	whole := join(batches[:12]...)
-	st.write(t, KindLog, 0, whole)
-	s = Open(st.FS, st.dir, 0, Config{})
-	defer s.Close()
-	ok(t, s.TruncateToPosition(int64(len(whole))))
-	offsets, times := entries(t, s)
-	if len(offsets) != 11 || offsets[10].Offset != 11 || len(times) != 11 {
-		t.Errorf("%v, %v", offsets, times)
-	}
-	before := s.Suspects()
-	ok(t, s.OpenActive(int64(len(whole))))
-	if next, err := s.NextOffset(); err != nil || next != 12 || s.Suspects() != before {
-		t.Errorf("%d %v, %d look-ups misled", next, err, s.Suspects()-before)
+	for _, gone := range []bool{true, false} {
+		st := memory(t)
+		s := st.create(t, 0, Config{IndexIntervalBytes: 1}, batches...)
+		ok(t, s.Seal())
+		ok(t, s.Close())
+		if gone {
+			st.write(t, KindLog, 0, whole)
+		}
+		s = Open(st.FS, st.dir, 0, Config{})
+		ok(t, s.TruncateToPosition(int64(len(whole))))
+		offsets, times := entries(t, s)
+		if len(offsets) != 11 || offsets[10].Offset != 11 || len(times) != 11 {
+			t.Errorf("%v, %v", offsets, times)
+		}
+		before := s.Suspects()
+		ok(t, s.OpenActive(int64(len(whole))))
+		if next, err := s.NextOffset(); err != nil || next != 12 || s.Suspects() != before {
+			t.Errorf("%d %v, %d look-ups misled", next, err, s.Suspects()-before)
+		}
+		ok(t, s.Close())
 	}
 }
 
