@@ -251,7 +251,7 @@ func (m *Manager) publish(w *working, clock int64) {
 		return
 	}
 	slot := w.slot
-	// The table may have changed since the analysis, if the caller let go of its lock in between.
+	// The producer may have expired since the analysis, if the caller let go of its lock in between.
 	if !w.inTable || !m.table.holds(slot, w.p.id) {
 		var ok bool
 		if slot, ok = m.table.find(w.p.id); !ok {

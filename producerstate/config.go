@@ -88,14 +88,15 @@ type Config struct {
 	// counts from batch timestamps and trusts the clock, expired producers are not loaded, named producers expire
 	// like others, and no side files are written or read.
 	Compat bool
-	// AllowBareSnapshots lets a snapshot without its side file be loaded, with the one batch a producer that it holds.
+	// AllowBareSnapshots lets a snapshot without a usable side file be loaded, with the one batch a producer it holds.
 	// It is for directories that Kafka wrote last. Otherwise such a snapshot is passed over, because replaying more of
 	// the log brings all five batches back. Compat implies it.
 	AllowBareSnapshots bool
 	// ReadOnly makes every method that would change the directory leave it alone.
 	ReadOnly bool
 	// Accept, if set, is asked before a pair is loaded whether the log agrees with it, usually whether the batch that
-	// the side file names is there. A pair that is not accepted is passed over, and left where it is.
+	// the side file names is there; a Size of 0 says that it names none. A pair that is not accepted is passed over,
+	// and left where it is.
 	Accept func(offset int64, last record.Identity) bool
 	// Report, if set, is called for what was accepted although it is not as it should be. The call must not come back
 	// to the manager.

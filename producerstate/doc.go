@@ -65,8 +65,8 @@
 // All five batches are remembered across a restart. Batches and markers that are replayed or replicated never set an
 // epoch, a coordinator epoch or a sequence back. A producer expires by the later of its batches' timestamps and the log's
 // clock when it appended, and the clock counts no further than the log's newest time. A control record of an unknown type
-// is skipped where Kafka cannot load the log. Snapshots are replaced atomically, and read back at any size. Config.Compat
-// turns all of these off but the last two.
+// is skipped where Kafka cannot load the log. Snapshots are replaced atomically, read back at any size, and not used if
+// they speak of offsets at or above their own. Config.Compat turns all of these off but those in the last sentence.
 //
 // # Format of snapshots
 //
@@ -145,7 +145,7 @@
 //
 // # Memory
 //
-// A producer takes 160 bytes in the slab and 8 to 22 in the index, 177 at a million. Neither holds pointers. The table
+// A producer takes 160 bytes in the slab and 11 to 22 in the index, 177 at a million. Neither holds pointers. The table
 // grows by chunks and its index a few items at a time, so that no append waits for a rebuild.
 //
 // # Errors

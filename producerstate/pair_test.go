@@ -295,6 +295,14 @@ func TestReadPair_EntriesAreCompared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wrong := func(f vfs.File) error { return streamSideFile(f, s.Freeze(), sum+1, s.Last) }
+	if err := replaceFile(mem, sidePath(testDir, 100), wrong); err != nil {
+		t.Fatal(err)
+	}
+	var e *SnapshotError
+	if _, err := ReadPair(mem, testDir, 100); !errors.As(err, &e) || e.Kind != NotAPair {
+		t.Errorf("another checksum: %v", err)
+	}
 	for name, change := range map[string]func(p *producer){
 		"epoch":         func(p *producer) { p.epoch++ },
 		"last sequence": func(p *producer) { p.sequences[p.place(p.count-1)]++ },
@@ -307,7 +315,6 @@ func TestReadPair_EntriesAreCompared(t *testing.T) {
 		if err := replaceFile(mem, sidePath(testDir, 100), file); err != nil {
 			t.Fatal(err)
 		}
-		var e *SnapshotError
 		if _, err := ReadPair(mem, testDir, 100); !errors.As(err, &e) || e.Kind != NotAPair {
 			t.Errorf("%s: %v", name, err)
 		}

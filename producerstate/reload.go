@@ -19,7 +19,8 @@ import (
 // are loaded, and producers expired at nowMs, the clock in milliseconds, are left out.
 //
 // Kafka removes the snapshot at logStart as well; here it stays, because the producers in it are as good as later ones.
-// Pass as logStart the first offset that can still be replayed.
+// Pass as logStart the first offset that can still be replayed. Loading also replaces the named producers: names that were
+// entered since the snapshot have to be entered again. Verifications stay.
 func (m *Manager) TruncateAndReload(logStart, logEnd, nowMs int64) error {
 	err := m.dropSnapshots(func(o int64) bool {
 		return o > logEnd || o < logStart || (o == logStart && m.config.Compat)
@@ -71,7 +72,8 @@ func (m *Manager) read(offset int64) (*State, error) {
 	}
 	s, err := ReadPair(m.fsys, m.dir, offset)
 	var fault *SnapshotError
-	if m.config.AllowBareSnapshots && errors.As(err, &fault) && (fault.Kind == NoSideFile || fault.Kind == NotAPair) {
+	if m.config.AllowBareSnapshots && errors.As(err, &fault) && fault.Kind != BadVersion {
+		// The side file is missing or useless; if it is the snapshot, this says so once more.
 		s, err = ReadSnapshot(m.fsys, snapshotPath(m.dir, offset))
 	}
 	if err != nil {

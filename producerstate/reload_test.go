@@ -216,6 +216,23 @@ func TestReload_BareSnapshot(t *testing.T) {
 	}
 }
 
+// A damaged side file beside a snapshot that Kafka wrote or left alone does not cost the snapshot.
+func TestReload_BareSnapshotBesideDamage(t *testing.T) {
+	l := newLog(t, noTxnCheck)
+	l.ok(l.client(batchSpec{pid: 1}))
+	l.ok(l.client(batchSpec{pid: 1, seq: 1}))
+	l.snapshot()
+	if err := vfs.WriteFileAtomic(l.fsys, sidePath(testDir, 2), 0o644, make([]byte, 150)); err != nil {
+		t.Fatal(err)
+	}
+	m := l.open(Config{AllowBareSnapshots: true})
+	l.reload(m, 0, 2, l.clock)
+	if e, _ := m.LastEntry(1); m.MapEndOffset() != 2 || e.BatchCount() != 1 || e.LastSequence() != 1 {
+		t.Errorf("loaded %d: %+v", m.MapEndOffset(), e)
+	}
+	l.wantFiles(2)
+}
+
 func TestReload_Accept(t *testing.T) {
 	l := newLog(t, noTxnCheck)
 	for i := range int32(3) {
