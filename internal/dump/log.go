@@ -1,0 +1,230 @@
+package dump
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"path/filepath"
+
+	"github.com/oncelog/oncelog/internal/vfs"
+	"github.com/oncelog/oncelog/record"
+)
+
+// DefaultMaxBatchBytes is the largest batch that is held in memory, sixteen times what a broker accepts by default.
+const DefaultMaxBatchBytes = 16 << 20
+
+// readStep is how much is read at once.
+const readStep = 256 << 10
+
+// minLength is the smallest length field that Kafka's file reader lets pass.
+const minLength = 14
+
+// Entry is a batch where it lies, or with magic 0 and 1 a message or wrapper. It is valid until the next step.
+type Entry struct {
+	Position int64
+	Size     int64 // bytes
+	Valid    bool  // whole, with a good checksum
+
+	// Batch is the whole entry, unless Large: then it is nothing but its header, whose accessors may be used, of magic 0
+	// and 1 all but BaseOffset.
+	Batch record.Batch
+	Large bool // above the limit of the reader
+}
+
+// Legacy tells whether the entry is of message format 0 or 1.
+func (e *Entry) Legacy() bool { return e.Batch.Magic() < record.Magic }
+
+// End is the byte behind the entry.
+func (e *Entry) End() int64 { return e.Position + e.Size }
+
+// LogReader walks the entries of a .log file as Kafka's FileRecords does, and stops at the first that is not good.
+type LogReader struct {
+	ctx      context.Context
+	f        vfs.File
+	name     string
+	size     int64
+	maxBatch int64
+
+	pos    int64 // of the next entry
+	bufPos int64 // position of buf[0]
+	buf    []byte
+	head   [record.Overhead]byte
+
+	entry  Entry
+	bad    bool // entry is the one that is not good
+	damage *Damage
+	err    error
+}
+
+// OpenLog opens a .log file. A maxBatch of 0 means DefaultMaxBatchBytes.
+func OpenLog(ctx context.Context, fsys vfs.FS, path string, maxBatch int) (*LogReader, error) {
+	f, err := fsys.OpenFile(path, vfs.O_RDONLY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("dump: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("dump: %w", err), f.Close())
+	}
+	if maxBatch == 0 {
+		maxBatch = DefaultMaxBatchBytes
+	}
+	return &LogReader{ctx: ctx, f: f, name: filepath.Base(path), size: info.Size, maxBatch: int64(maxBatch)}, nil
+}
+
+// Size is the length of the file when it was opened.
+func (r *LogReader) Size() int64 { return r.size }
+
+// Close closes the file.
+func (r *LogReader) Close() error { return r.f.Close() }
+
+// Next steps to the next good entry. False means the end, Damage, or Err.
+func (r *LogReader) Next() bool {
+	if r.damage != nil || r.err != nil {
+		return false
+	}
+	if err := r.ctx.Err(); err != nil {
+		r.err = err
+		return false
+	}
+	left := r.size - r.pos
+	if left <= record.HeaderUpToMagic {
+		if left > 0 {
+			r.incomplete()
+		}
+		return false
+	}
+	head := r.view(r.pos, record.HeaderUpToMagic)
+	if r.err != nil {
+		return false
+	}
+	length, magic := int32(binary.BigEndian.Uint32(head[8:])), int8(head[16])
+	switch size := int64(length) + record.LogOverhead; {
+	case length < minLength:
+		r.stop("CorruptRecordException: Found record size %d smaller than minimum record overhead (%d) in file %s.", length, minLength, r.name)
+	case size > left:
+		r.incomplete()
+	case magic < 0 || magic > record.Magic:
+		r.stop("CorruptRecordException: Invalid magic found in record: %d", magic)
+	case size < smallest(magic):
+		r.stop("size or CRC wrong")
+	default:
+		r.read(size)
+	}
+	return r.err == nil && r.damage == nil
+}
+
+// smallest is how long an entry must be for its header to be there.
+func smallest(magic int8) int64 {
+	switch magic {
+	case 0:
+		return 26
+	case 1:
+		return 34
+	}
+	return record.Overhead
+}
+
+// read makes the entry of size bytes at the present position the current one.
+func (r *LogReader) read(size int64) {
+	r.entry = Entry{Position: r.pos, Size: size, Large: size > r.maxBatch}
+	if r.entry.Large {
+		copy(r.head[:], r.view(r.pos, record.Overhead))
+		r.entry.Batch = r.head[:]
+		r.entry.Valid = r.verify(&r.entry)
+	} else if p := r.view(r.pos, size); r.err == nil {
+		b, _, err := record.Next(p)
+		r.entry.Batch, r.entry.Valid = b, err == nil && b.Validate() == nil
+	}
+	switch {
+	case r.err != nil:
+	case r.entry.Valid:
+		r.pos += size
+	default:
+		r.Reject("size or CRC wrong")
+	}
+}
+
+// verify computes the checksum of a large entry in pieces.
+func (r *LogReader) verify(e *Entry) bool {
+	start, table := int64(21), crc32.MakeTable(crc32.Castagnoli)
+	if e.Legacy() {
+		start, table = 16, crc32.IEEETable
+	}
+	sum := uint32(0)
+	for pos := e.Position + start; pos < e.End() && r.err == nil; {
+		p := r.view(pos, min(readStep, e.End()-pos))
+		sum = crc32.Update(sum, table, p)
+		pos += int64(len(p))
+		if err := r.ctx.Err(); err != nil {
+			r.err = err
+		}
+	}
+	return sum == e.Batch.CRC()
+}
+
+// view returns n bytes at pos, valid until the next call.
+func (r *LogReader) view(pos, n int64) []byte {
+	if at := pos - r.bufPos; at >= 0 && at+n <= int64(len(r.buf)) {
+		return r.buf[at : at+n]
+	}
+	want := min(max(n, readStep), r.size-pos)
+	if int64(cap(r.buf)) < want || cap(r.buf) > readStep && want <= readStep {
+		r.buf = make([]byte, want)
+	}
+	r.buf, r.bufPos = r.buf[:want], pos
+	if got, err := r.f.ReadAt(r.buf, pos); int64(got) < want {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF // somebody cut the file
+		}
+		r.err = fmt.Errorf("dump: %s: %w", r.name, err)
+		clear(r.buf)
+	}
+	return r.buf[:n]
+}
+
+func (r *LogReader) stop(format string, args ...any) {
+	r.damage = &Damage{File: r.name, Position: r.pos, Reason: fmt.Sprintf(format, args...)}
+}
+
+func (r *LogReader) incomplete() {
+	r.stop("incomplete batch at the end: %d bytes", r.size-r.pos)
+}
+
+// Reject makes the current entry the bad one: its records cannot be read.
+func (r *LogReader) Reject(reason string) {
+	r.pos, r.bad = r.entry.Position, true
+	r.stop("%s", reason)
+}
+
+// Skip goes on behind damage, at a place where an entry is known to begin.
+func (r *LogReader) Skip(pos int64) {
+	r.pos, r.bad, r.damage = pos, false, nil
+}
+
+// Entry is the current entry.
+func (r *LogReader) Entry() *Entry { return &r.entry }
+
+// Rejected is the whole entry that is not good, or nil where Damage is of another kind.
+func (r *LogReader) Rejected() *Entry {
+	if !r.bad {
+		return nil
+	}
+	return &r.entry
+}
+
+// Damage is why the walk stopped before the end of the file, or nil.
+func (r *LogReader) Damage() *Damage { return r.damage }
+
+// Position is the end of the good entries.
+func (r *LogReader) Position() int64 { return r.pos }
+
+// Err is the error of the file system or the context that ended the walk.
+func (r *LogReader) Err() error { return r.err }
+
+// MaxFileBytes is the size that no file of a segment exceeds, for Kafka counts positions in 32 bits.
+const MaxFileBytes = math.MaxInt32
