@@ -19,7 +19,7 @@ type TimestampHit struct {
 // MaxTimestamp returns the greatest timestamp of the segment and the last offset of the first batch that has it, or
 // record.NoTimestamp and the base offset if there is none. It is remembered from Note. Else the last entry of the time
 // index is taken if the batch it names has that timestamp, and the headers behind it are walked, so that a cut, damaged or
-// missing index costs time and not truth. (Kafka's LogSegment.maxTimestampSoFar believes the index, and knows nothing of
+// missing index costs time and not truth. Bytes that are no batch, a torn one at the end too, are a *CorruptError. (Kafka's LogSegment.maxTimestampSoFar believes the index, and knows nothing of
 // the batches behind its last entry.)
 func (s *Segment) MaxTimestamp() (index.TimestampOffset, error) {
 	s.noted.Lock()

@@ -160,3 +160,23 @@ func TestScan_LargeBatch(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// In pieces or at once, a checksum is the same, for every format.
+func TestVerify_LikeValidate(t *testing.T) {
+	st := memory(t)
+	for _, batch := range goldenLog(t) {
+		for _, damaged := range []bool{false, true} {
+			if damaged {
+				batch[len(batch)-1] ^= 0x40
+			}
+			s := st.log(t, 0, Config{}, batch)
+			h, err := s.HeaderAt(0, ToEnd)
+			ok(t, err)
+			got, want := s.verify(h), batch.Validate()
+			if (want != nil) != damaged || (got == nil) != (want == nil) || damaged && got.Error() != want.Error() {
+				t.Errorf("magic %d: %v, want %v", h.Magic, got, want)
+			}
+			ok(t, s.Close())
+		}
+	}
+}

@@ -277,6 +277,9 @@ func TestRewindIndexes(t *testing.T) {
 		if want := max(i-1, 0); err != nil || pos != want*one || offset != want {
 			t.Fatalf("batch %d: at %d, offset %d, %v", i, pos, offset, err)
 		}
+		if newest, err := s.MaxTimestamp(); err != nil || newest.Offset != 29 {
+			t.Fatalf("%+v %v", newest, err)
+		}
 		ok(t, s.RewindIndexes(i*one, i))
 		if i > 0 {
 			// The count since the last entry begins at 0, so say that more than the interval has passed.
