@@ -40,6 +40,23 @@ func TestReload_RemembersFive(t *testing.T) {
 	}
 }
 
+// A state that ends where the log does is kept, although no snapshot has it.
+func TestReload_NothingToDo(t *testing.T) {
+	l := newLog(t, noTxnCheck)
+	l.ok(l.client(batchSpec{pid: 1}))
+	l.snapshot()
+	l.ok(l.client(txn(1, 0, 1)))
+	before := l.m.state()
+	l.reload(l.m, 1, 2, l.clock)
+	if d := diffStates(before, l.m.state()); d != "" {
+		t.Errorf("changed:\n%s", d)
+	}
+	l.reload(l.m, 0, 1, l.clock)
+	if e, _ := l.m.LastEntry(1); e.LastSequence() != 0 || l.m.MapEndOffset() != 1 {
+		t.Errorf("after a cut: %+v", e)
+	}
+}
+
 func TestReload_OpenTransaction(t *testing.T) {
 	l := newLog(t, noTxnCheck)
 	l.ok(l.client(txn(1, 0, 0)))
@@ -264,9 +281,11 @@ func TestReload_NewerSideFileIsRefused(t *testing.T) {
 	if err := vfs.WriteFileAtomic(l.fsys, sidePath(testDir, 1), 0o644, sealSide(data)); err != nil {
 		t.Fatal(err)
 	}
-	m := l.open(noTxnCheck)
-	if err := m.TruncateAndReload(0, 1, 0); !errors.Is(err, ErrUnsupportedVersion) {
-		t.Errorf("got %v", err)
+	for _, allow := range []bool{false, true} {
+		m := l.open(Config{AllowBareSnapshots: allow})
+		if err := m.TruncateAndReload(0, 1, 0); !errors.Is(err, ErrUnsupportedVersion) {
+			t.Errorf("bare snapshots allowed %v: %v", allow, err)
+		}
 	}
 	l.wantFiles(1)
 }
@@ -278,7 +297,7 @@ func TestReload_AdoptsNamed(t *testing.T) {
 	if err := l.m.SetNamed(named); err != nil {
 		t.Fatal(err)
 	}
-	l.ok(l.client(batchSpec{pid: named.ID, seq: 4}))
+	l.ok(l.client(txn(named.ID, 0, 4)))
 	l.ok(l.client(batchSpec{pid: 1, seq: 4}))
 	l.snapshot()
 	if err := l.fsys.Remove(snapshotPath(testDir, 2)); err != nil {
@@ -293,6 +312,10 @@ func TestReload_AdoptsNamed(t *testing.T) {
 		e, ok := m.LastEntry(named.ID)
 		if n, _ := m.NamedProducer(named.ID); !ok || n != named || e.LastSequence() != 4 {
 			t.Errorf("%+v: %+v, %+v", c, n, e)
+		}
+		// Whether its transaction is still open is for the log to say.
+		if _, open := m.FirstUndecidedOffset(); open || e.CurrentTxnFirstOffset != NoOffset {
+			t.Errorf("%+v: a transaction is open: %+v", c, e)
 		}
 		if _, ok := m.LastEntry(1); ok {
 			t.Error("a producer without a name was adopted")

@@ -124,6 +124,18 @@ func TestAppend_SequenceWrapsInsideBatch(t *testing.T) {
 	l.ok(l.client(batchSpec{pid: 1, seq: 10}))
 }
 
+// Sequences wrap at 2^31 and nowhere else.
+func TestAppend_SequenceWrapsNowhereElse(t *testing.T) {
+	for bits := 2; bits < 31; bits++ {
+		l := newLog(t, noTxnCheck)
+		last := int32(1)<<bits - 1
+		l.ok(l.client(batchSpec{pid: 1, seq: last - 1}))
+		l.ok(l.client(batchSpec{pid: 1, seq: last}))
+		l.refused(ErrOutOfOrderSequence)(l.client(batchSpec{pid: 1, seq: 0}))
+		l.ok(l.client(batchSpec{pid: 1, seq: last + 1}))
+	}
+}
+
 func TestSequenceError_Fields(t *testing.T) {
 	l := newLog(t, Config{})
 	l.ok(l.client(batchSpec{pid: 4, epoch: 1, seq: 150, n: 6}))
@@ -278,6 +290,71 @@ func TestAppend_SeveralBatchesInOneCall(t *testing.T) {
 		}
 		l.dup(7 + 20*2 + pid)(l.client(batchSpec{pid: 100 + pid, seq: 2}))
 		l.refused(ErrOutOfOrderSequence)(l.client(batchSpec{pid: 100 + pid, seq: 1}))
+	}
+}
+
+// An append whose bytes did not reach the log is analysed and not published: nothing of it stays, in the table, in later
+// appends or in a snapshot.
+func TestAppend_AbandonedCallLeavesNothing(t *testing.T) {
+	calls := map[string][]record.Batch{
+		"next batch":      {batchSpec{pid: 1, seq: 1, n: 4}.batch()},
+		"several batches": {batchSpec{pid: 1, seq: 1}.batch(), batchSpec{pid: 2}.batch(), batchSpec{pid: 1, seq: 2}.batch()},
+		"transaction":     {txn(1, 0, 1).batch()},
+		"new producer":    {batchSpec{pid: 3}.batch()},
+	}
+	for name, call := range calls {
+		l := newLog(t, noTxnCheck)
+		l.ok(l.client(batchSpec{pid: 1}))
+		before := l.m.state()
+		l.m.Prepare(&l.a, AppendOptions{Clock: 5000})
+		for i, b := range call {
+			if _, isDup, err := l.a.Append(b, OffsetOnly(int64(1+i))); isDup || err != nil {
+				t.Fatal(name, isDup, err)
+			}
+		}
+		if d := diffStates(before, l.m.state()); d != "" {
+			t.Errorf("%s: state changed:\n%s", name, d)
+		}
+		l.ok(l.client(batchSpec{pid: 9}))
+		l.ok(l.client(batchSpec{pid: 1, seq: 1}))
+		l.snapshot()
+		s, err := ReadPair(l.fsys, testDir, 3)
+		if err != nil || s.Len() != 2 || s.NewestClock != l.clock {
+			t.Fatalf("%s: %+v, %v", name, s, err)
+		}
+		if e, _ := s.Entry(1); e.BatchCount() != 2 || e.LastSequence() != 1 || e.CurrentTxnFirstOffset != NoOffset {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+}
+
+// The map that finds a producer's working copy among many starts anew with each call.
+func TestAppend_ManyProducersCallAfterCall(t *testing.T) {
+	l := newLog(t, noTxnCheck)
+	for round := range int32(4) {
+		var call []record.Batch
+		for i := range int64(30) {
+			pid := i * (1 + int64(round)*7) % 31
+			call = append(call, batchSpec{pid: pid, seq: 2 * round}.batch(), batchSpec{pid: pid, seq: 2*round + 1}.batch())
+		}
+		if round == 0 {
+			call = append(call, batchSpec{pid: 30}.batch(), batchSpec{pid: 30, seq: 1}.batch())
+		}
+		seen := map[int64]bool{}
+		for _, b := range call {
+			seen[b.ProducerID()] = true
+		}
+		for pid := range int64(31) {
+			if !seen[pid] {
+				call = append(call, batchSpec{pid: pid, seq: 2 * round}.batch(), batchSpec{pid: pid, seq: 2*round + 1}.batch())
+			}
+		}
+		l.ok(l.append(Client, call...))
+	}
+	for e := range l.m.Active() {
+		if e.LastSequence() != 7 || e.BatchCount() != 5 {
+			t.Errorf("producer %d: %+v", e.ProducerID, e)
+		}
 	}
 }
 
