@@ -155,6 +155,9 @@ func (l *loader) keep(c *cut) error {
 		return err
 	}
 	l.report.BytesCut += n
+	if name != "" {
+		l.report.CutFiles++
+	}
 	if c.finding >= 0 {
 		l.report.Findings[c.finding].Kept = name
 	}

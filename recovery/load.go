@@ -211,9 +211,12 @@ func (l *loader) list() error {
 	if err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
-	l.names = l.names[:0]
+	l.names, l.report.CutFiles = l.names[:0], 0
 	for _, e := range entries {
 		n := segment.Parse(e.Name)
+		if n.Kind == segment.KindCut {
+			l.report.CutFiles++
+		}
 		switch {
 		case n.Kind == segment.KindUnknown:
 		case n.Kind == segment.KindIrregular:

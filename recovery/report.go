@@ -117,6 +117,7 @@ type Report struct {
 	BytesReplayed   int64 // of log files, read for producer state and indexes
 	BytesCut        int64 // kept aside, then cut off or removed
 	BytesTrimmed    int64 // zeros
+	CutFiles        int   // files of bytes kept aside, of this and earlier recoveries; nothing removes them by itself
 
 	LogStart, LogEnd int64
 	Durable          int64 // the end that is known to have been acknowledged as durable, −1 if nothing is known

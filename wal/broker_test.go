@@ -278,3 +278,36 @@ func TestAppendAsLeader_OldFormats(t *testing.T) {
 		t.Errorf("two formats in one append: %v", err)
 	}
 }
+
+// What recoveries cut stays, and the numbers say so.
+func TestStats_CutFiles(t *testing.T) {
+	dir := t.TempDir()
+	l := openTest(t, dir, Options{})
+	for round := range 2 {
+		if _, err := l.AppendAsLeader(producerBatch(t, 7, 0, int32(round), "v"), LeaderAppend{}); err != nil {
+			t.Fatal(err)
+		}
+		end := l.Stats().ActiveBytes
+		abandon(t, l)
+		f, err := os.OpenFile(filepath.Join(dir, "00000000000000000000.log"), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(producerBatch(t, 7, 0, 9, "torn")[:70], end); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l = openTest(t, dir, Options{})
+		if s := l.Stats(); s.CutFiles != round+1 || s.Offsets.LogEnd != int64(round+1) || s.Failed != nil {
+			t.Errorf("%+v", s)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if l = openTest(t, dir, Options{}); l.Stats().CutFiles != 2 {
+		t.Errorf("%+v", l.Stats())
+	}
+}

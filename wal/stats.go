@@ -18,6 +18,7 @@ type Stats struct {
 
 	Producers producerstate.Stats
 
+	CutFiles      int   // files with bytes that recoveries have cut off and kept, as the open left them
 	IndexSuspects int64 // look-ups that found an index entry which does not fit the log, and were answered from the log
 	Warnings      int64 // what went wrong without harm to the log itself, each of which Options.Logger got
 	Failed        error // what ended the log, wrapped in ErrFailed; nil while it works
@@ -37,6 +38,7 @@ func (l *Log) Stats() Stats {
 	}
 	l.mu.Unlock()
 	s.Offsets, s.Segments, s.Warnings, s.Failed = l.Offsets(), set.Len(), l.warnings.Load(), l.failure()
+	s.CutFiles = l.report.CutFiles
 	for seg := range set.All() {
 		s.IndexSuspects += seg.Suspects()
 	}

@@ -16,7 +16,7 @@ var laterOps = map[string]*regexp.Regexp{
 	"retention":     regexp.MustCompile(`(?i)deleteold|retain|retention`),
 	"truncate":      regexp.MustCompile(`(?i)truncate`),
 	"truncateFully": regexp.MustCompile(`(?i)truncate`),
-	"deleteRecords": regexp.MustCompile(`(?i)logstart|deleterecords|deletebefore`),
+	"deleteRecords": regexp.MustCompile(`(?i)(increment|move|advance|raise|set).*logstart|deleterecords|deletebefore`),
 	"setConfig":     regexp.MustCompile(`(?i)setoptions|reconfigure|updateoptions|changeoptions`),
 }
 
@@ -43,7 +43,7 @@ var differences = []difference{
 
 // Replays what Kafka's own log class did, and compares everything that it answered and left behind.
 func TestTrace(t *testing.T) {
-	var total replayed
+	total := replayed{waiting: map[string]int{}}
 	seen := map[difference]bool{}
 	kafkatest.EachTrace(t, func(t *testing.T, tr *kafkatest.Trace) {
 		r := newReplayer(t, tr)
@@ -57,6 +57,7 @@ func TestTrace(t *testing.T) {
 				}
 				total.pending += len(tr.Ops) - i
 				total.cut++
+				total.waiting[op.Kind]++
 				break
 			}
 			diff := r.do(op)
@@ -79,8 +80,8 @@ func TestTrace(t *testing.T) {
 		}
 		total.traces++
 	})
-	t.Logf("%d traces, %d operations equal, %d different, %d left out that did nothing, %d not replayed behind a difference, %d in %d traces pending",
-		total.traces, total.same, total.different, total.without, total.after, total.pending, total.cut)
+	t.Logf("%d traces, %d operations equal, %d different, %d left out that did nothing, %d not replayed behind a difference, %d in %d traces pending, which wait for %v",
+		total.traces, total.same, total.different, total.without, total.after, total.pending, total.cut, total.waiting)
 	replayedNames := kafkatest.TraceNames(t)
 	for _, d := range differences {
 		if slices.Contains(replayedNames, d.trace) && !seen[d] && !t.Failed() {
@@ -91,6 +92,8 @@ func TestTrace(t *testing.T) {
 
 type replayed struct {
 	traces, same, different, without, after, pending, cut int
+
+	waiting map[string]int // how many traces wait for an operation
 }
 
 // didNothing tells whether an operation changed nothing in Kafka, so that the replay may go on without it.
