@@ -13,7 +13,8 @@ import (
 // ErrSegmentFull, or ErrOffsetOverflow. It looks at the limits of the format only, not at segment.bytes.
 func (s *Segment) CanAppend(pos, size, lastOffset int64) error {
 	if pos < 0 || size < 0 || pos > MaxBytes || size > MaxBytes-pos {
-		return fmt.Errorf("%w: base offset %d: %d bytes at byte %d, the limit is %d", ErrSegmentFull, s.base, size, pos, int64(MaxBytes))
+		return fmt.Errorf("%w: base offset %d: %d bytes at byte %d, the limit is %d",
+			ErrSegmentFull, s.base, size, pos, int64(MaxBytes))
 	}
 	// The difference is unsigned because it may exceed int64.
 	if lastOffset < s.base || uint64(lastOffset)-uint64(s.base) > MaxRelativeOffset {

@@ -19,8 +19,8 @@ type TimestampHit struct {
 // MaxTimestamp returns the greatest timestamp of the segment and the last offset of the first batch that has it, or
 // record.NoTimestamp and the base offset if there is none. It is remembered from Note. Else the last entry of the time
 // index is taken if the batch it names has that timestamp, and the headers behind it are walked, so that a cut, damaged or
-// missing index costs time and not truth. Bytes that are no batch, a torn one at the end too, are a *CorruptError. (Kafka's LogSegment.maxTimestampSoFar believes the index, and knows nothing of
-// the batches behind its last entry.)
+// missing index costs time and not truth. Bytes that are no batch, a torn one at the end too, are a *CorruptError. (Kafka's
+// LogSegment.maxTimestampSoFar believes the index, and knows nothing of the batches behind its last entry.)
 func (s *Segment) MaxTimestamp() (index.TimestampOffset, error) {
 	s.noted.Lock()
 	t, known := s.noted.newest, s.noted.newestKnown
@@ -250,7 +250,9 @@ func (s *Segment) greatestRecord(end int64) (best TimestampHit, found bool, err 
 }
 
 // firstRecord walks the headers from pos, reads each batch that fits and returns its first record that fits.
-func (s *Segment) firstRecord(pos, end int64, batch func(*Header) bool, fits func(*record.Record) bool) (TimestampHit, bool, error) {
+func (s *Segment) firstRecord(
+	pos, end int64, batch func(*Header) bool, fits func(*record.Record) bool,
+) (TimestampHit, bool, error) {
 	var buf []byte
 	c := s.ScanHeaders(pos, end)
 	for c.Next() {

@@ -27,7 +27,7 @@ func kafkaFiles(t *testing.T) storage {
 	return st
 }
 
-// The interval that the broker was configured with.
+// kafkaInterval is an index interval that gives the broker's entries.
 const kafkaInterval = 500
 
 // A broker's finished segment is read with its own indexes, and indexes made anew are the same bytes.
