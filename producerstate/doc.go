@@ -130,7 +130,7 @@
 //	name
 //	     0     8  producer id, at least 2^62
 //	     8     8  count of its first record
-//	    16     2  size of the name in bytes, unsigned, at least 1
+//	    16     2  size of the name in bytes, unsigned; 0: not known
 //	    18     -  the name
 //
 // A side file and its snapshot are written and removed so that no crash leaves a pair that is readable and wrong, see

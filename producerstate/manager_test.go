@@ -226,10 +226,14 @@ func TestReadOnly_TouchesNothing(t *testing.T) {
 func TestNamed(t *testing.T) {
 	l := newLog(t, noTxnCheck)
 	a := Named{ID: MinNamedProducerID + 5, FirstCount: 3, Name: "orders"}
-	for _, bad := range []Named{{ID: 5, Name: "x"}, {ID: a.ID}, {ID: a.ID, Name: string(make([]byte, MaxNameBytes+1))}} {
+	for _, bad := range []Named{{ID: 5, Name: "x"}, {ID: a.ID, Name: "x", FirstCount: -1}, {ID: a.ID, Name: string(make([]byte, MaxNameBytes+1))}} {
 		if l.m.SetNamed(bad) == nil {
 			t.Errorf("accepted id %d, name of %d bytes", bad.ID, len(bad.Name))
 		}
+	}
+	// A replay knows the first count before the program tells the name.
+	if err := l.m.SetNamed(Named{ID: a.ID, FirstCount: 3}); err != nil {
+		t.Fatal(err)
 	}
 	if err := l.m.SetNamed(a); err != nil {
 		t.Fatal(err)
@@ -243,7 +247,7 @@ func TestNamed(t *testing.T) {
 	if err := l.m.SetNamed(a); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.m.SetNamed(Named{ID: MinNamedProducerID, Name: "first"}); err != nil {
+	if err := l.m.SetNamed(Named{ID: MinNamedProducerID, FirstCount: 7}); err != nil {
 		t.Fatal(err)
 	}
 	if len(f.named) != 1 || f.named[0].FirstCount != 3 {
@@ -254,6 +258,9 @@ func TestNamed(t *testing.T) {
 	l.reload(m, 0, l.next, 0)
 	if n, ok := m.NamedProducer(a.ID); !ok || n != a || len(m.NamedProducers()) != 2 {
 		t.Errorf("%+v", m.NamedProducers())
+	}
+	if n, ok := m.NamedProducer(MinNamedProducerID); !ok || n.Name != "" || n.FirstCount != 7 {
+		t.Errorf("an id without a known name came back as %+v", n)
 	}
 	m.ForgetNamed(MinNamedProducerID)
 	m.ForgetNamed(MinNamedProducerID)

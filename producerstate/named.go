@@ -12,7 +12,8 @@ type Named struct {
 	ID int64
 	// FirstCount is the count of the first record that the name ever stored: counts below it are not this log's.
 	FirstCount int64
-	// Name is the name, of 1 to 65535 bytes.
+	// Name is the name, of at most 65535 bytes. It is empty where only the batches are known: a replay finds the first
+	// one of an id, and does not learn the name before the program opens it again.
 	Name string
 }
 
@@ -40,14 +41,15 @@ func (n *names) own() {
 	}
 }
 
-// SetNamed enters a named producer, or changes the first count of one that is there. Another name with the same id is
-// ErrNamedConflict. Named producers are part of the state: snapshots keep them, in their side files.
+// SetNamed enters a named producer, or changes one that is there: its first count, and its name if that was not known.
+// Another name with the same id is ErrNamedConflict. Named producers are part of the state: snapshots keep them, in their side files.
 func (m *Manager) SetNamed(n Named) error {
-	if n.ID < MinNamedProducerID || len(n.Name) == 0 || len(n.Name) > MaxNameBytes {
-		return fmt.Errorf("producerstate: named producer: id %d, name of %d bytes: out of range", n.ID, len(n.Name))
+	if n.ID < MinNamedProducerID || n.FirstCount < 0 || len(n.Name) > MaxNameBytes {
+		return fmt.Errorf("producerstate: named producer: id %d, first count %d, name of %d bytes: out of range",
+			n.ID, n.FirstCount, len(n.Name))
 	}
 	if i, ok := m.named.places[n.ID]; ok {
-		if old := m.named.list[i].Name; old != n.Name {
+		if old := m.named.list[i].Name; old != n.Name && old != "" {
 			return fmt.Errorf("%w: %d is %q, not %q", ErrNamedConflict, n.ID, old, n.Name)
 		}
 		m.named.own()

@@ -198,7 +198,7 @@ func (r *sideReader) header() (s *State, producers, named int, err error) {
 	// Counts are held against what is left of the file before anything is sized by them.
 	left := int64(len(r.data) - r.pos)
 	p, n := int64(u32(28)), int64(u32(32))
-	if p*sideProducer+n*(sideNamed+1) > left {
+	if p*sideProducer+n*sideNamed > left {
 		return nil, 0, 0, r.fault(BadCount, "%d producers and %d names do not fit into %d bytes", p, n, left)
 	}
 	return s, int(p), int(n), nil
@@ -259,10 +259,12 @@ func (r *sideReader) named(s *State, i int) error {
 	n := Named{ID: int64(binary.BigEndian.Uint64(b)), FirstCount: int64(binary.BigEndian.Uint64(b[8:]))}
 	name := r.take(int(binary.BigEndian.Uint16(b[16:])))
 	switch {
-	case len(name) == 0:
-		return r.fault(BadCount, "name %d is empty or runs past the end", i)
+	case name == nil:
+		return r.fault(BadCount, "name %d runs past the end", i)
 	case n.ID < MinNamedProducerID:
 		return r.fault(Inconsistent, "name %d has id %d", i, n.ID)
+	case n.FirstCount < 0:
+		return r.fault(Inconsistent, "name %d begins at %d", i, n.FirstCount)
 	case i > 0 && n.ID <= s.Named[i-1].ID:
 		return r.fault(Inconsistent, "names %d and %d are not in order", i-1, i)
 	}

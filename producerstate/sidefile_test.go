@@ -149,7 +149,8 @@ func TestSideFile_Malformed(t *testing.T) {
 		{"batches out of order", change(first+sideProducer+sideBatch, "0000000000000062"), Inconsistent},
 		{"low id of a name", change(names, "3fffffffffffffff"), Inconsistent},
 		{"names out of order", change(names, "400000000000000a"), Inconsistent},
-		{"name without bytes", change(names+16, "0000"), BadCount},
+		{"name without its bytes", change(names+16, "0000"), 0},
+		{"negative first count", change(names+8, "80"), Inconsistent},
 		{"name past the end", change(names+16, "ffff"), BadCount},
 	}
 	for _, tt := range tests {

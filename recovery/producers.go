@@ -181,7 +181,9 @@ func (r *replay) batch(s *segment.Segment, b segment.BatchAt) error {
 		r.m.UpdateMapEndOffset(b.NextOffset())
 		return nil
 	}
+	_, known := r.m.LastEntry(b.ProducerID())
 	r.m.Publish(&r.staging)
+	r.noteFirstCount(b.Batch, known)
 	for _, c := range r.staging.Completed() {
 		stable := r.m.LastStableOffset(c)
 		if c.Aborted && c.LastOffset >= r.txnFrom {
@@ -197,6 +199,21 @@ func (r *replay) batch(s *segment.Segment, b segment.BatchAt) error {
 	}
 	r.m.UpdateMapEndOffset(b.NextOffset())
 	return nil
+}
+
+// noteFirstCount keeps the count of the first record of a named producer that was not known before, which a later open
+// of the name needs. The name itself is not in the batch.
+func (r *replay) noteFirstCount(b record.Batch, known bool) {
+	id := b.ProducerID()
+	if known || id < producerstate.MinNamedProducerID || b.BaseSequence() < 0 || r.l.p.Compat {
+		return
+	}
+	if _, ok := r.m.NamedProducer(id); ok {
+		return
+	}
+	first := int64(b.ProducerEpoch())<<31 | int64(b.BaseSequence())
+	// Nothing here can be out of range; and without the entry the open of the name searches the log.
+	_ = r.m.SetNamed(producerstate.Named{ID: id, FirstCount: first})
 }
 
 // checkTxnIndexes looks at the transaction indexes below the recovery point, which nothing else verifies, and makes those

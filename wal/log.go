@@ -84,6 +84,8 @@ type Log struct {
 	warnings atomic.Int64
 
 	background background
+	driver     driver
+	names      names
 }
 
 // Open opens the log in dir, and creates it if dir is missing or empty. It recovers what an earlier writer left behind;
@@ -217,5 +219,6 @@ func (l *Log) Close() error {
 	l.commit.fail(ErrClosed)
 	l.commit.follow()
 	l.waiters.wake()
+	l.driver.stop()
 	return errors.Join(err, errors.Join(errs...), l.unlock())
 }

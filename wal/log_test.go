@@ -117,6 +117,10 @@ func abandon(t testing.TB, l *Log) {
 func abandonLog(l *Log) error {
 	l.isClosed.Store(true)
 	l.stopBackground()
+	l.commit.lead()
+	l.commit.fail(ErrClosed)
+	l.commit.follow()
+	l.driver.stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true

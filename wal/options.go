@@ -50,12 +50,13 @@ const (
 	CleanupCompact                           // each record has a key, and the latest one of each key is kept
 )
 
-// Compression is Kafka's compression.type: what a leader append does to the codec of a batch.
+// Compression says which codec batches are stored with. The records of the simple floor (Append, AppendAsync, Producer)
+// are always compressed with Codec. Ready batches stay as their producer compressed them, unless Recompress is set: then
+// they are compressed anew, which is Kafka's compression.type.
 type Compression struct {
-	// Recompress stores every batch with Codec; else batches stay as their producer compressed them.
-	Recompress bool
-	Codec      record.Compression
-	Level      int // level of the codec, 0 for its default
+	Codec      record.Compression // default record.None
+	Level      int                // level of the codec, 0 for its default
+	Recompress bool               // store ready batches with Codec too
 }
 
 // Options are the settings of a log. The zero value is a log that keeps everything for ever and acknowledges what is on
@@ -196,8 +197,8 @@ func (o Options) Validate() error {
 	if o.CleanupPolicy > CleanupDelete|CleanupCompact {
 		bad("CleanupPolicy is %d, which is no policy", o.CleanupPolicy)
 	}
-	if o.Compression.Recompress && o.Compression.Codec > record.Zstd {
-		bad("Compression.Codec is %d, which is no codec", o.Compression.Codec)
+	if err := o.Compression.Codec.ValidateLevel(o.Compression.Level); err != nil {
+		bad("Compression: %w", err)
 	}
 	return errors.Join(errs...)
 }

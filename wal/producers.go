@@ -23,9 +23,9 @@ func (l *Log) Producers() iter.Seq[producerstate.Entry] {
 	}
 }
 
-// Producer returns what the log knows of one producer. Batches that wait for their sync are in it. Kafka:
+// ProducerEntry returns what the log knows of one producer. Batches that wait for their sync are in it. Kafka:
 // ProducerStateManager.lastEntry.
-func (l *Log) Producer(id int64) (producerstate.Entry, bool) {
+func (l *Log) ProducerEntry(id int64) (producerstate.Entry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.producers.LastEntry(id)

@@ -1,0 +1,327 @@
+package wal
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/segment"
+)
+
+// Records yields the records from offset from on, up to the end that the log has when Records is called. Only committed
+// records count: those of aborted transactions and the log's own control records are left out, and so there are gaps in
+// the offsets; the first record of an open transaction is an end. In SyncCommit nothing is yielded that is not on disk.
+//
+// What is yielded belongs to the caller, for as long as he likes. It lies in blocks of up to a mebibyte that stay in
+// memory as long as any record of theirs is kept: keep clones (bytes.Clone) of a few records out of many.
+//
+// An error is the last element. Where bytes are damaged it is an *UnreadableError, which tells the offsets that cannot be
+// read; everything before has been yielded, and another Records from its Last + 1 goes on behind the damage. An offset
+// below the log start or above the log end is an *OffsetError; the log start may move up during the loop, where retention
+// removes records. Every checksum is verified. The loop may use the log in any way, truncate and close it too. The sequence
+// may be walked again.
+func (l *Log) Records(from int64) iter.Seq2[Stored, error] {
+	e := l.visible.load()
+	until := e.lastStable().offset
+	return func(yield func(Stored, error) bool) {
+		c := cursor{l: l, at: from, yield: yield}
+		if err := c.begin(); err != nil {
+			yield(Stored{}, err)
+			return
+		}
+		c.run(until)
+	}
+}
+
+// Tail yields what Records yields and then waits for more. It ends with an error only, which is yielded: ctx.Err() when
+// the context ends, ErrClosed when the log is closed, ErrFailed when it failed, and those of Records. So after a Tail
+// that was walked to its end the reason is always known.
+//
+// A log that was opened read-only does not see what a writer appends after the open: there Tail ends with ErrReadOnly.
+func (l *Log) Tail(ctx context.Context, from int64) iter.Seq2[Stored, error] {
+	return func(yield func(Stored, error) bool) {
+		c := cursor{l: l, at: from, yield: yield, ctx: ctx}
+		err := c.begin()
+		for err == nil {
+			if err = ctx.Err(); err != nil {
+				break
+			}
+			e := l.visible.load()
+			if !c.run(e.lastStable().offset) {
+				return
+			}
+			if l.opts.ReadOnly {
+				err = fmt.Errorf("%w: it does not see what is appended after the open", ErrReadOnly)
+				break
+			}
+			err = l.Wait(ctx, c.at, TxnCommitted)
+		}
+		yield(Stored{}, err)
+	}
+}
+
+// Sizes of what a cursor reads at once.
+const (
+	firstRead = 16 << 10
+	mostRead  = 1 << 20
+)
+
+// cursor walks over committed records. It holds nothing of the log while the caller's code runs.
+type cursor struct {
+	l     *Log
+	ctx   context.Context // of a Tail; nil for Records
+	at    int64           // the next offset
+	size  int             // bytes to read next
+	yield func(Stored, error) bool
+	keep  arena
+}
+
+// begin looks whether the cursor may start where it is.
+func (c *cursor) begin() error {
+	c.size = firstRead
+	if c.l.isClosed.Load() {
+		return ErrClosed
+	}
+	e := c.l.visible.load()
+	if c.at < e.logStart || c.at > e.end.offset {
+		return &OffsetError{Offset: c.at, LogStart: e.logStart, LogEnd: e.end.offset}
+	}
+	return nil
+}
+
+// run yields the records below until. It returns false when the loop is over, by the caller's will or with an error.
+func (c *cursor) run(until int64) bool {
+	for c.at < until {
+		if c.ctx != nil && c.ctx.Err() != nil {
+			return true // Tail says so
+		}
+		p, err := c.next()
+		if err == nil && len(p.bytes) == 0 {
+			// Nothing is there any more below until, or only a gap.
+			if p.stable <= c.at {
+				return true
+			}
+			c.at = min(p.stable, until)
+			continue
+		}
+		if err != nil {
+			c.yield(Stored{}, err)
+			return false
+		}
+		if !c.deliver(&p, until) {
+			return false
+		}
+	}
+	return true
+}
+
+// piece is a run of stored bytes that begins with a batch.
+type piece struct {
+	bytes    []byte
+	segment  *segment.Segment
+	position int64 // of bytes in the segment
+	aborted  []AbortedTxn
+	next     int64 // offset that the first batch must have at least; below it nothing is left to read
+	stable   int64 // last stable offset
+	logEnd   int64
+}
+
+// next reads the bytes from the batch on that holds the next offset.
+func (c *cursor) next() (p piece, err error) {
+	for {
+		f, err := c.l.Read(c.at, ReadOptions{MaxBytes: c.size, Isolation: TxnCommitted, MinOneMessage: true})
+		if damage := (*segment.CorruptError)(nil); errors.As(err, &damage) {
+			p, err := c.behind(damage)
+			if errors.Is(err, errAgain) {
+				continue
+			}
+			return p, err
+		}
+		if err != nil {
+			return p, err
+		}
+		p = piece{position: f.Position, aborted: f.Aborted, next: c.at, stable: f.Offsets.LastStable, logEnd: f.Offsets.LogEnd}
+		if f.Records.Size == 0 {
+			return p, f.Close()
+		}
+		set := c.l.segments.Load()
+		s, ok := set.Get(f.Segment)
+		p.segment = s
+		p.bytes, err = f.Records.AppendTo(make([]byte, 0, f.Records.Size))
+		err = errors.Join(err, f.Close())
+		if errors.Is(err, segment.ErrCut) || errors.Is(err, segment.ErrClosed) || !ok {
+			continue // the log was cut meanwhile, or the segment removed
+		}
+		c.size = min(2*c.size, mostRead)
+		return p, err
+	}
+}
+
+// deliver yields the committed records of the whole batches. It returns false when the loop is over.
+func (c *cursor) deliver(p *piece, until int64) bool {
+	filter := newFilter(p.aborted)
+	next := p.next
+	rest := p.bytes
+	for len(rest) > 0 {
+		b, tail, err := record.Next(rest)
+		position := p.position + int64(len(p.bytes)-len(rest))
+		if errors.Is(err, record.ErrTruncated) && position > p.position {
+			return true // cut off by the read: it comes first in the next one
+		}
+		if err == nil {
+			err = b.Validate()
+		}
+		if err == nil {
+			err = c.inPlace(b, next, position > p.position, p.logEnd)
+		}
+		if err != nil {
+			return c.fail(p, position, err)
+		}
+		if b.BaseOffset() >= until {
+			c.at = until
+			return true
+		}
+		if filter.passes(b) && !c.records(b, p, position, until) {
+			return false
+		}
+		next = b.NextOffset()
+		c.at = max(c.at, min(next, until))
+		rest = tail
+	}
+	return true
+}
+
+// inPlace tells whether the offsets of a batch, which no checksum covers, can be right: behind those of the batch before,
+// and in a log without gaps right behind.
+func (c *cursor) inPlace(b record.Batch, next int64, follows bool, logEnd int64) error {
+	base, last := b.BaseOffset(), b.LastOffset()
+	wrong := last < next || last < base || last >= logEnd || follows && base < next
+	if base > next && !c.l.mayHaveGaps() {
+		wrong = true
+	}
+	if wrong {
+		return &segment.OrderError{BaseOffset: base, LastOffset: last, Want: next}
+	}
+	return nil
+}
+
+// mayHaveGaps tells whether offsets may jump up in the log.
+func (l *Log) mayHaveGaps() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gaps
+}
+
+// records yields the records of one batch.
+func (c *cursor) records(b record.Batch, p *piece, position, until int64) bool {
+	shared := b.Attributes().Compression() != record.None // the bytes lie in a buffer that is used again
+	for r, err := range b.Records(c.l.limits) {
+		if err != nil {
+			e := &UnreadableError{First: c.at, Last: b.LastOffset(), Path: p.segment.Path(), Position: position, Err: err}
+			c.yield(Stored{}, e)
+			return false
+		}
+		if r.Offset < c.at || r.Offset >= until {
+			continue
+		}
+		s := Stored{Offset: r.Offset, Record: Record{Key: r.Key, Value: r.Value, Headers: c.keep.headers(r.Headers)}}
+		if r.Timestamp != record.NoTimestamp {
+			s.Time = time.UnixMilli(r.Timestamp).UTC()
+		}
+		if shared {
+			c.keep.own(&s.Record)
+		}
+		if !c.yield(s, nil) {
+			return false
+		}
+		c.at = r.Offset + 1
+	}
+	return true
+}
+
+// filter leaves out what readers of committed records do not get. Kafka: CompletedFetch.
+type filter struct {
+	ahead   []AbortedTxn // whose first batch is still to come, ascending by it
+	aborted []int64      // producers that are, where the walk is, inside a transaction that will be aborted
+}
+
+func newFilter(aborted []AbortedTxn) filter {
+	slices.SortFunc(aborted, func(a, b AbortedTxn) int { return cmp.Compare(a.FirstOffset, b.FirstOffset) })
+	return filter{ahead: aborted}
+}
+
+// passes tells whether the records of the batch count. The batches come in the order of the log.
+func (f *filter) passes(b record.Batch) bool {
+	isControl := b.Attributes().IsControl()
+	if !b.HasProducerID() {
+		return !isControl
+	}
+	for last := b.LastOffset(); len(f.ahead) > 0 && f.ahead[0].FirstOffset <= last; f.ahead = f.ahead[1:] {
+		f.aborted = append(f.aborted, f.ahead[0].ProducerID)
+	}
+	at := slices.Index(f.aborted, b.ProducerID())
+	if isControl {
+		if at >= 0 && isAbort(b) {
+			f.aborted = slices.Delete(f.aborted, at, at+1)
+		}
+		return false
+	}
+	return at < 0 || !b.Attributes().IsTransactional()
+}
+
+func isAbort(b record.Batch) bool {
+	m, err := b.EndTxnMarker()
+	return err == nil && m.Type == record.Abort
+}
+
+// arena hands out memory that belongs to the caller, in blocks, so that a record costs no allocation of its own.
+type arena struct {
+	free []byte
+	list []record.Header
+}
+
+const (
+	arenaBytes   = 32 << 10
+	arenaHeaders = 64
+)
+
+func (a *arena) clone(p []byte) []byte {
+	if len(p) == 0 || len(p) > arenaBytes/2 {
+		return bytes.Clone(p)
+	}
+	if cap(a.free)-len(a.free) < len(p) {
+		a.free = make([]byte, 0, arenaBytes)
+	}
+	n := len(a.free)
+	a.free = append(a.free, p...)
+	return a.free[n:len(a.free):len(a.free)]
+}
+
+func (a *arena) headers(h []record.Header) []record.Header {
+	if len(h) == 0 {
+		return nil
+	}
+	if len(h) > arenaHeaders/2 {
+		return append([]record.Header(nil), h...)
+	}
+	if cap(a.list)-len(a.list) < len(h) {
+		a.list = make([]record.Header, 0, arenaHeaders)
+	}
+	n := len(a.list)
+	a.list = append(a.list, h...)
+	return a.list[n:len(a.list):len(a.list)]
+}
+
+// own copies what a record points to. Its list of headers is the arena's already.
+func (a *arena) own(r *Record) {
+	r.Key, r.Value = a.clone(r.Key), a.clone(r.Value)
+	for i := range r.Headers {
+		r.Headers[i].Value = a.clone(r.Headers[i].Value)
+	}
+}
