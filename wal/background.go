@@ -43,7 +43,7 @@ func (l *Log) runBackground() {
 	}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	lastState := time.Now()
+	var lastState time.Time
 	for {
 		select {
 		case <-b.stop:
@@ -85,6 +85,9 @@ func (l *Log) refreshState() {
 	if l.state == nil {
 		return
 	}
+	// Else an older slot could be written behind a newer one.
+	l.maintenance.Lock()
+	defer l.maintenance.Unlock()
 	l.mu.Lock()
 	slot := l.slot()
 	moved := l.durable.Offset != l.stateSynced && l.failure() == nil && !l.closed

@@ -182,9 +182,6 @@ func (s *simulation) append(p []byte, n int32, o LeaderAppend) error {
 // was sent, byte for byte, I8 nothing is called damage, I9 producer state as a replay gives it, I13 retries answered
 // with the first offsets.
 func checkCrash(m vfs.FS, o Options, led *ledger, kill bool) error {
-	if err := checkPairs(m); err != nil {
-		return err
-	}
 	l, err := OpenFS(context.Background(), m, simDir, o)
 	if err != nil {
 		return fmt.Errorf("open after the crash: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/oncelog/oncelog/internal/vfs"
@@ -38,7 +39,10 @@ func runCrashes(seed uint64, mode SyncMode, steps, perOp int, bug func(vfs.FS) v
 			c := mem.Crash(o)
 			ledger := s.ledger
 			states++
-			err := checkCrash(wrap(c, bug), s.opts, &ledger, o.Mode == vfstest.Kill)
+			err := checkPairs(c)
+			if err == nil {
+				err = checkCrash(wrap(c, bug), s.opts, &ledger, o.Mode == vfstest.Kill)
+			}
 			if err == nil && n%8 == 0 {
 				err = checkInterruptedRecovery(mem.Crash(o), s.opts, &ledger, o.Mode == vfstest.Kill, n)
 				states++
@@ -74,8 +78,11 @@ func tail(s []string, n int) []string { return s[max(0, len(s)-n):] }
 
 func TestCrash_AtEveryOperation(t *testing.T) {
 	want := 3000
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		want = 500
+	case os.Getenv("ONCELOG_LONG") != "":
+		want = 20_000
 	}
 	if *crashStates > 0 {
 		want = *crashStates

@@ -130,6 +130,8 @@ func (l *Log) changeForeign(changed recovery.Foreign, write func() error) error 
 		return err
 	}
 	l.foreign = changed
+	fingerprint := changed.Fingerprint()
+	l.who = [2]uint64{fingerprint, fingerprint} // for the next slot, whenever that is written
 	return nil
 }
 
