@@ -103,6 +103,7 @@ type SequenceError struct {
 	AtOffset int64
 }
 
+// Error names the producer, the sequences and what they mean.
 func (e *SequenceError) Error() string {
 	what := "out of order sequence number"
 	if e.Reason == UnknownProducer {
@@ -145,6 +146,7 @@ type EpochError struct {
 	Marker bool
 }
 
+// Error names the producer and both epochs.
 func (e *EpochError) Error() string {
 	what := "batch"
 	if e.Marker {
@@ -169,6 +171,7 @@ type TxnStateError struct {
 	Offset int64
 }
 
+// Error names the producer and what contradicts its transaction.
 func (e *TxnStateError) Error() string {
 	if e.FirstOffset >= 0 {
 		return fmt.Sprintf("producerstate: invalid transaction state: producer %d epoch %d: batch outside of a transaction while one is open since offset %d",
@@ -193,6 +196,7 @@ type CoordinatorError struct {
 	Offset int64
 }
 
+// Error names the producer and both coordinator epochs.
 func (e *CoordinatorError) Error() string {
 	return fmt.Sprintf("producerstate: transaction coordinator fenced: producer %d: marker of coordinator epoch %d, current one is %d",
 		e.ProducerID, e.Epoch, e.CurrentEpoch)

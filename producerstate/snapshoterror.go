@@ -72,6 +72,7 @@ type SnapshotError struct {
 	Reason string
 }
 
+// Error names the file, the place in it and what is wrong there.
 func (e *SnapshotError) Error() string {
 	return fmt.Sprintf("producerstate: %s: byte %d: %s: %s", e.Path, e.Pos, e.Kind, e.Reason)
 }

@@ -67,6 +67,7 @@ type CorruptError struct {
 	Err error
 }
 
+// Error names the field, its place, and the value found and wanted.
 func (e *CorruptError) Error() string {
 	if errors.Is(e.Err, ErrChecksum) {
 		return fmt.Sprintf("record: corrupt batch: %s at byte %d: 0x%08x, want 0x%08x as computed", e.Field, e.Pos, e.Got, e.Want)
@@ -93,6 +94,7 @@ type TruncatedError struct {
 	Need int64
 }
 
+// Error names how many bytes are needed and how many are there.
 func (e *TruncatedError) Error() string {
 	return fmt.Sprintf("record: batch runs past the end of its buffer: needs %d bytes, has %d", e.Need, e.Have)
 }
@@ -107,6 +109,7 @@ type MagicError struct {
 	Magic int8
 }
 
+// Error names the magic that was found.
 func (e *MagicError) Error() string {
 	return fmt.Sprintf("record: unsupported magic at byte %d: %d, want 0, 1 or 2", posMagic, e.Magic)
 }
@@ -134,6 +137,7 @@ type RecordError struct {
 	Err error
 }
 
+// Error names the record, the field, its place and what is wrong with it.
 func (e *RecordError) Error() string {
 	which := "records"
 	if e.Index >= 0 {
