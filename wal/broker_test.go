@@ -16,8 +16,8 @@ import (
 	"github.com/oncelog/oncelog/record"
 )
 
-// txnBatch builds one batch of a transaction.
-func txnBatch(t testing.TB, p record.Producer) []byte {
+// txnRecord builds a batch of a transaction, with one record.
+func txnRecord(t testing.TB, p record.Producer) []byte {
 	t.Helper()
 	b := record.NewBuilder(record.BuilderOptions{Producer: &p, Transactional: true})
 	if err := b.Append(1_700_000_000_000, record.Record{Value: []byte("v")}); err != nil {
@@ -36,7 +36,7 @@ func TestTransaction_VerifyAppendEnd(t *testing.T) {
 	dir := t.TempDir()
 	l := openTest(t, dir, o)
 	p := record.Producer{ID: 7}
-	if _, err := l.AppendAsLeader(txnBatch(t, p), LeaderAppend{}); !errors.Is(err, ErrInvalidTxnState) {
+	if _, err := l.AppendAsLeader(txnRecord(t, p), LeaderAppend{}); !errors.Is(err, ErrInvalidTxnState) {
 		t.Fatalf("without a guard: %v", err)
 	}
 	stale, err := l.VerifyTransaction(p, false)
@@ -52,10 +52,10 @@ func TestTransaction_VerifyAppendEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.AppendAsLeader(txnBatch(t, p), LeaderAppend{Guard: stale}); !errors.Is(err, ErrInvalidTxnState) {
+	if _, err := l.AppendAsLeader(txnRecord(t, p), LeaderAppend{Guard: stale}); !errors.Is(err, ErrInvalidTxnState) {
 		t.Fatalf("with a guard of the run before: %v", err)
 	}
-	if _, err := l.AppendAsLeader(txnBatch(t, p), LeaderAppend{Guard: guard}); err != nil {
+	if _, err := l.AppendAsLeader(txnRecord(t, p), LeaderAppend{Guard: guard}); err != nil {
 		t.Fatal(err)
 	}
 	if again, err := l.VerifyTransaction(p, false); err != nil || again != producerstate.NoGuard {
@@ -309,5 +309,55 @@ func TestStats_CutFiles(t *testing.T) {
 	}
 	if l = openTest(t, dir, Options{}); l.Stats().CutFiles != 2 {
 		t.Errorf("%+v", l.Stats())
+	}
+}
+
+// A high watermark inside a batch stays as it was given, and with Compat a read lowers it to where the batch begins.
+func TestUpdateHighWatermark_InsideABatch(t *testing.T) {
+	for _, compat := range []bool{false, true} {
+		l := openTest(t, compatDir(t), Options{Compat: compat, ManualHighWatermark: true})
+		for range 2 {
+			if _, err := l.AppendAsLeader(timedBatch(t, record.None, 1, 2, 3, 4), LeaderAppend{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if high, err := l.UpdateHighWatermark(6); err != nil || high != 6 {
+			t.Errorf("Compat %v: %d %v", compat, high, err)
+		}
+		f, err := l.Read(0, ReadOptions{MaxBytes: 1 << 20, Isolation: HighWatermark})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for b, err := range f.Records.Batches() {
+			if err != nil || b.NextOffset() > 4 {
+				t.Errorf("Compat %v: batch at %d, %v", compat, b.BaseOffset(), err)
+			}
+			n++
+		}
+		f.Close()
+		want := int64(6)
+		if compat {
+			want = 4
+		}
+		if o := l.Offsets(); n != 1 || o.HighWatermark != want {
+			t.Errorf("Compat %v: %d batches, %+v, want high watermark %d", compat, n, o, want)
+		}
+	}
+}
+
+// A batch that fits exactly does not begin a segment, one byte less of room does.
+func TestRoll_ExactFit(t *testing.T) {
+	size := len(timedBatch(t, record.None, 1))
+	for _, spare := range []int{0, -1} {
+		l := openTest(t, t.TempDir(), Options{SegmentBytes: int32(3*size + spare)})
+		for range 3 {
+			if _, err := l.AppendAsLeader(timedBatch(t, record.None, 1), LeaderAppend{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := l.Stats(); s.Segments != 1-spare {
+			t.Errorf("%d bytes to spare: %d segments", spare, s.Segments)
+		}
 	}
 }
