@@ -32,10 +32,13 @@ func (l *loader) syncBeforeTrust(from placeInLog) (changed bool, err error) {
 	if err := l.fsys.SyncDir(l.p.Dir); err != nil {
 		return false, fmt.Errorf("recovery: sync before reading: %w", err)
 	}
+	// Not what lies below: that was on disk when the recovery point passed it, and a whole segment takes long to drop.
+	position := from.position
 	for s := range l.segments.From(from.segment) {
-		if err := s.DropCache(); err != nil {
+		if err := s.DropCache(position); err != nil {
 			l.p.Logger.Debug("page cache could not be dropped", "file", s.Path(), "err", err)
 		}
+		position = 0
 	}
 	if !compare {
 		return false, nil

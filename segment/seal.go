@@ -133,8 +133,8 @@ func (s *Segment) syncFile(i int) error {
 	return nil
 }
 
-// DropCache asks the system to forget the cached bytes of the log file, so that the next read comes from the device. It is
-// a request; an error says that it could not be made.
-func (s *Segment) DropCache() error {
-	return s.withLog(func(f vfs.File) error { return f.DropCache(0, 0) })
+// DropCache asks the system to forget the cached bytes of the log file from byte from on, so that the next read comes from
+// the device. It is a request; an error says that it could not be made.
+func (s *Segment) DropCache(from int64) error {
+	return s.withLog(func(f vfs.File) error { return f.DropCache(from, 0) })
 }

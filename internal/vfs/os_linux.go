@@ -65,7 +65,19 @@ func (f *osFile) syncData() error {
 	})
 }
 
+// cacheUnit is the most that the page cache keeps, and drops, as one piece: 2^11 pages (the kernel's MAX_XAS_ORDER), though
+// few file systems go beyond 2^9.
+var cacheUnit = int64(os.Getpagesize()) << 11
+
+// dropCache begins at a border of such a piece, since the kernel keeps one that lies across the beginning of the range.
+// It does the same at the end of a range.
 func (f *osFile) dropCache(off, n int64) error {
+	if below := off % cacheUnit; below > 0 {
+		off -= below
+		if n > 0 {
+			n += below
+		}
+	}
 	return f.control(func(fd uintptr) error {
 		return retryEINTR(func() error { return unix.Fadvise(int(fd), off, n, unix.FADV_DONTNEED) })
 	})

@@ -248,3 +248,40 @@ func TestDropCache(t *testing.T) {
 		t.Error("content changed")
 	}
 }
+
+// The page that a range begins in, and a unit of several pages that lies across its beginning, are dropped with it.
+func TestDropCache_FromTheMiddle(t *testing.T) {
+	var st unix.Statfs_t
+	if unix.Statfs(t.TempDir(), &st) == nil && st.Type == unix.TMPFS_MAGIC {
+		t.Skip("a file system in memory drops nothing")
+	}
+	f := create(t, filepath.Join(t.TempDir(), "a"))
+	p := bytes.Repeat([]byte("x"), 1<<20)
+	for i := range int64(32) {
+		_, err := f.WriteAt(p, i<<20)
+		must(t, err)
+	}
+	must(t, f.Sync())
+	m, err := f.Map(32<<20, false)
+	must(t, err)
+	defer m.Close()
+	page := int64(os.Getpagesize())
+	resident := make([]byte, 32<<20/page)
+	if err := mincore(m.Bytes(), resident); err != nil {
+		t.Skipf("no mincore: %v", err)
+	}
+	if resident[0]&1 == 0 {
+		t.Skip("the pages are gone before they were dropped")
+	}
+	from := int64(21<<20 + 300<<10 + 123)
+	must(t, f.DropCache(from, 0))
+	must(t, mincore(m.Bytes(), resident))
+	for i, r := range resident[from/page:] {
+		if r&1 != 0 {
+			t.Fatalf("page %d, %d bytes behind the beginning of the range, stays", from/page+int64(i), int64(i)*page)
+		}
+	}
+	if page == 4096 && resident[0]&1 == 0 {
+		t.Error("the pages far below the range went too")
+	}
+}

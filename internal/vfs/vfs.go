@@ -75,7 +75,8 @@ type File interface {
 	Sync() error
 
 	// DropCache asks the system to forget cached clean pages of [off, off+n); n = 0 means to the end. What is read
-	// afterwards comes from the device. It is a request: an error only says that it could not be made.
+	// afterwards comes from the device. Pages below the range may go too. It is a request: an error only says that it
+	// could not be made, and pages across the end of a range may stay.
 	DropCache(off, n int64) error
 
 	// Map maps the first length bytes; length must be positive and at most the file's size.
