@@ -188,7 +188,17 @@ func Create(fsys vfs.FS, dir string, base int64, c Config) (*Segment, error) {
 	return s, nil
 }
 
+// create makes the indexes first, and their names durable: a broker that finds a log file without an offset index reads the
+// segments before it as if they had been recovered, and does not start if the last one of them ends in reserved space.
 func (s *Segment) create() error {
+	if !s.cfg.KafkaIndexes {
+		if err := s.withIndexes(func(*index.Offset, *index.Time) error { return nil }); err != nil {
+			return err
+		}
+		if err := s.fsys.SyncDir(s.dir); err != nil {
+			return fmt.Errorf("segment: create: %w", err)
+		}
+	}
 	f, err := s.fsys.OpenFile(s.path(0), os.O_RDWR|os.O_CREATE|os.O_EXCL, filePerm)
 	if err != nil {
 		return fmt.Errorf("segment: create: %w", err)
@@ -201,11 +211,8 @@ func (s *Segment) create() error {
 	}
 	s.size.Store(0)
 	s.forget()
-	if s.cfg.KafkaIndexes {
-		// Kafka makes index files when it first needs them, and a crash before that leaves none.
-		return s.letWritesIn(false)
-	}
-	return s.letWritesIn(true)
+	// Kafka makes index files when it first needs them, and a crash before that leaves none.
+	return s.letWritesIn(!s.cfg.KafkaIndexes)
 }
 
 // OpenActive opens the files for writing, at the given logical size: bytes beyond it are reserved space, or will be
