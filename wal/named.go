@@ -44,7 +44,7 @@ type CountError struct {
 // Error gives the name and the numbers.
 func (e *CountError) Error() string {
 	if e.Count > e.Next {
-		return fmt.Sprintf("wal: producer %q: append at count %d, but the next one is %d: %d records are missing",
+		return fmt.Sprintf("wal: producer %q: append at count %d, but the next one is %d: missing are %d",
 			e.Name, e.Count, e.Next, e.Count-e.Next)
 	}
 	return fmt.Sprintf("wal: producer %q: append at count %d, but the first record of the name has %d", e.Name, e.Count, e.First)

@@ -137,8 +137,7 @@ func (c *cursor) next() (p piece, err error) {
 	for {
 		f, err := c.l.Read(c.at, ReadOptions{MaxBytes: c.size, Isolation: TxnCommitted, MinOneMessage: true})
 		if damage := (*segment.CorruptError)(nil); errors.As(err, &damage) {
-			p, err := c.behind(damage)
-			if errors.Is(err, errAgain) {
+			if p, err = c.behind(damage); errors.Is(err, errAgain) {
 				continue
 			}
 			return p, err
@@ -159,6 +158,11 @@ func (c *cursor) next() (p piece, err error) {
 			continue // the log was cut meanwhile, or the segment removed
 		}
 		c.size = min(2*c.size, mostRead)
+		if err == nil && f.Records.First.BaseOffset > c.at && f.Records.First.Magic >= record.Magic && !c.l.mayHaveGaps() {
+			if p, err = c.astray(&p); errors.Is(err, errAgain) {
+				continue
+			}
+		}
 		return p, err
 	}
 }

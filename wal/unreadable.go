@@ -30,69 +30,107 @@ func (e *UnreadableError) Error() string {
 // Unwrap returns the reason.
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
+// Is matches ErrCorrupt where a batch claims to be longer than the log: in front of the end that is damage.
+func (e *UnreadableError) Is(target error) bool {
+	return target == ErrCorrupt && errors.Is(e.Err, record.ErrTruncated)
+}
+
 // errAgain asks for another try: the log changed during the look-up.
 var errAgain = errors.New("wal: the log changed")
 
 // fail reports the batch at a position of the piece, which bears the next offset. It returns false, as the loop is over.
 func (c *cursor) fail(p *piece, position int64, cause error) bool {
 	e := &UnreadableError{First: c.at, Path: p.segment.Path(), Position: position, Err: cause}
-	view := c.l.visible.load()
-	set := c.l.segments.Load()
-	end := endIn(p.segment, view.end)
-	_, h, found, err := resync(p.segment, position, end, c.at)
+	w := c.l.where(p.segment)
+	_, h, found, err := w.resync(position, c.at)
 	if err != nil {
 		c.yield(Stored{}, errors.Join(e.Err, err))
 		return false
 	}
 	e.Last = h.BaseOffset - 1
 	if !found {
-		e.Last = lastIn(set, p.segment, &view)
+		e.Last = w.last
 	}
 	e.Last = max(e.Last, e.First)
 	c.yield(Stored{}, e)
 	return false
 }
 
-// lastIn is the last offset that a segment may hold.
-func lastIn(set *segment.Set, s *segment.Segment, e *ends) int64 {
-	if next, ok := set.Higher(s.BaseOffset()); ok && next.BaseOffset() <= e.end.offset {
-		return next.BaseOffset() - 1
-	}
-	return e.end.offset - 1
+// stretch is what is visible of one segment.
+type stretch struct {
+	s    *segment.Segment
+	end  int64 // byte
+	last int64 // greatest offset that it may hold
+	gaps bool
 }
 
-// resync finds the first whole batch behind a bad one at position, all of whose offsets lie above after − 1. Bytes
+func (l *Log) where(s *segment.Segment) stretch {
+	view := l.visible.load()
+	return l.stretch(l.segments.Load(), s, &view)
+}
+
+func (l *Log) stretch(set *segment.Set, s *segment.Segment, e *ends) stretch {
+	w := stretch{s: s, end: endIn(s, e.end), last: e.end.offset - 1, gaps: l.mayHaveGaps()}
+	if next, ok := set.Higher(s.BaseOffset()); ok && next.BaseOffset() <= e.end.offset {
+		w.last = next.BaseOffset() - 1
+	}
+	return w
+}
+
+// resync finds the first whole batch behind a bad one at position whose offsets begin at lowest or above. Bytes
 // inside a record's value may look like a batch: where the length of the bad batch does not lead to the next one, that
 // one has to lead to its successor.
-func resync(s *segment.Segment, position, end, after int64) (at int64, h segment.Header, found bool, err error) {
+func (w *stretch) resync(position, lowest int64) (at int64, h segment.Header, found bool, err error) {
 	claimed := int64(-1)
-	if h, err := s.HeaderAt(position, end); err == nil {
+	if h, err := w.s.HeaderAt(position, w.end); err == nil {
 		claimed = h.End()
 	}
 	for from := position; ; from = at {
-		at, found, err = s.FindBatch(from, end, math.MaxInt32, func(h segment.Header) bool { return h.BaseOffset >= after })
+		at, found, err = w.s.FindBatch(from, w.end, math.MaxInt32, func(h segment.Header) bool { return h.BaseOffset >= lowest })
 		if errors.Is(err, segment.ErrSearchLimit) {
 			return 0, h, false, nil
 		}
 		if err != nil || !found {
 			return 0, h, false, err
 		}
-		if h, err = s.HeaderAt(at, end); err != nil {
+		if h, err = w.s.HeaderAt(at, w.end); err != nil {
 			return 0, h, false, err
 		}
-		if at == claimed || leadsOn(s, &h, end) {
+		if at == claimed || w.leadsOn(&h) {
 			return at, h, true, nil
 		}
 	}
 }
 
-// leadsOn tells whether a batch is followed by another one, or is the last.
-func leadsOn(s *segment.Segment, h *segment.Header, end int64) bool {
-	if size, err := s.Size(); err == nil && h.End() >= min(end, size) {
-		return true
+// leadsOn tells whether the offsets of a batch, which no checksum covers, fit what comes behind it.
+func (w *stretch) leadsOn(h *segment.Header) bool {
+	next := w.last + 1
+	if size, err := w.s.Size(); err != nil {
+		return false
+	} else if h.End() < min(w.end, size) {
+		n, err := w.s.HeaderAt(h.End(), w.end)
+		if err != nil {
+			return false
+		}
+		next = n.BaseOffset
 	}
-	next, err := s.HeaderAt(h.End(), end)
-	return err == nil && next.BaseOffset >= h.NextOffset()
+	return next == h.NextOffset() || w.gaps && next > h.NextOffset()
+}
+
+// astray looks at a piece whose first batch begins above the next offset although the log has no gaps. Either the batch
+// before is damaged in its offsets, so that the look-up passed over it, or this one is, so that the look-up ended here.
+func (c *cursor) astray(p *piece) (piece, error) {
+	w := c.l.where(p.segment)
+	h, err := p.segment.HeaderAt(p.position, w.end)
+	if err != nil {
+		return *p, err
+	}
+	damage := &segment.CorruptError{Path: p.segment.Path(), Position: p.position, LastOffset: -1,
+		Err: &segment.OrderError{BaseOffset: h.BaseOffset, LastOffset: h.LastOffset, Want: c.at}}
+	if w.leadsOn(&h) {
+		return *p, c.hole(damage, h.BaseOffset-1)
+	}
+	return c.behind(damage)
 }
 
 // behind reads from the next offset on where a look-up met damage before it got there.
@@ -108,35 +146,41 @@ func (c *cursor) behind(damage *segment.CorruptError) (p piece, err error) {
 		return p, errAgain
 	}
 	defer s.Release()
-	end := endIn(s, view.end)
-	after := max(s.BaseOffset(), damage.LastOffset+1)
+	w := l.stretch(set, s, &view)
+	lowest := max(s.BaseOffset(), damage.LastOffset+1)
 	for position := damage.Position; ; {
-		at, _, found, err := resync(s, position, end, after)
+		at, _, found, err := w.resync(position, lowest)
 		if err != nil {
 			return p, err
 		}
 		if !found {
-			return p, c.hole(damage, lastIn(set, s, &view))
+			return p, c.hole(damage, w.last)
 		}
-		w := s.ScanWith(at, end, segment.ScanOptions{})
-		for w.Next() {
-			b := w.Batch()
-			after = b.NextOffset()
+		walk := s.ScanWith(at, w.end, segment.ScanOptions{})
+		for walk.Next() {
+			b := walk.Batch()
 			switch {
 			case b.LastOffset() < c.at:
-			case b.BaseOffset() > c.at:
-				return p, c.hole(damage, b.BaseOffset()-1)
+				lowest = b.NextOffset()
+			case b.BaseOffset() <= c.at:
+				return c.gather(set, s, walk, &view)
 			default:
-				return c.gather(set, s, w, &view)
+				h, err := s.HeaderAt(b.Position, w.end)
+				if err != nil {
+					return p, err
+				}
+				if w.leadsOn(&h) {
+					return p, c.hole(damage, b.BaseOffset()-1)
+				}
 			}
 		}
-		if err := w.Err(); err != nil {
+		if err := walk.Err(); err != nil {
 			return p, err
 		}
-		if w.Tail().Kind != segment.Damage && w.Tail().Kind != segment.Torn {
-			return p, c.hole(damage, lastIn(set, s, &view))
+		if k := walk.Tail().Kind; k != segment.Damage && k != segment.Torn {
+			return p, c.hole(damage, w.last)
 		}
-		position = w.Tail().Position
+		position = walk.Tail().Position
 	}
 }
 
