@@ -2,8 +2,6 @@ package wal
 
 import (
 	"time"
-
-	"github.com/oncelog/oncelog/segment"
 )
 
 // background is the one goroutine of a log that is open for writing: it syncs by time and by amount in SyncInterval,
@@ -43,7 +41,15 @@ func (l *Log) runBackground() {
 	}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	var lastState time.Time
+	// A tick may come a little early after one that came late: half a period too soon is soon enough.
+	due := func(last *time.Time, now time.Time, period time.Duration) bool {
+		if now.Sub(*last) < period-every/2 {
+			return false
+		}
+		*last = now
+		return true
+	}
+	var lastSync, lastState time.Time
 	for {
 		select {
 		case <-b.stop:
@@ -51,11 +57,10 @@ func (l *Log) runBackground() {
 		case <-b.kick:
 			l.syncInterval()
 		case now := <-ticker.C:
-			if l.opts.Sync == SyncInterval {
+			if l.opts.Sync == SyncInterval && due(&lastSync, now, l.opts.SyncEvery) {
 				l.syncInterval()
 			}
-			if now.Sub(lastState) >= stateEvery {
-				lastState = now
+			if due(&lastState, now, stateEvery) {
 				l.refreshState()
 			}
 		}
@@ -66,18 +71,17 @@ func (l *Log) runBackground() {
 func (l *Log) syncInterval() {
 	l.maintenance.Lock()
 	defer l.maintenance.Unlock()
-	var active *segment.Segment
-	var at position
+	var m mark
 	err := l.capture(func() {
 		if l.durable.Offset < l.end.offset {
-			active, at = l.active, l.lastPosition()
+			m = l.mark()
 		}
 	})
-	if err != nil || active == nil {
+	if err != nil || m.active == nil {
 		return
 	}
 	// An error has failed the log, which is where it is seen.
-	_ = l.syncUpTo(active, at)
+	_ = l.syncUpTo(&m)
 }
 
 // refreshState syncs the state file if the durable end has moved since it last was.

@@ -42,11 +42,12 @@ func (l *Log) runJobs() {
 	defer l.maintenance.Unlock()
 	l.finishRolls()
 	l.mu.Lock()
-	full := l.bytesSinceCheckpoint >= l.opts.CheckpointBytes && !l.opts.Compat
-	flush := l.end.offset-l.ends.recovery >= l.opts.SyncMessages
-	l.due.Store(false)
+	full, flush := l.checkpointDue(), l.flushDue()
+	l.due.Store(len(l.jobs) > 0) // one may have come just now, of an append that will see it
+	over := l.usable() != nil
 	l.mu.Unlock()
 	switch {
+	case over:
 	case full:
 		if err := l.checkpoint(); err != nil {
 			l.warn("checkpoint", err)
@@ -60,9 +61,23 @@ func (l *Log) runJobs() {
 
 // noteWork tells runJobs when an append has left something to do. The caller holds mu.
 func (l *Log) noteWork() {
-	if l.bytesSinceCheckpoint >= l.opts.CheckpointBytes && !l.opts.Compat || l.end.offset-l.ends.recovery >= l.opts.SyncMessages {
+	if l.checkpointDue() || l.flushDue() {
 		l.due.Store(true)
 	}
+}
+
+func (l *Log) checkpointDue() bool {
+	return l.bytesSinceCheckpoint >= l.opts.CheckpointBytes && !l.opts.Compat
+}
+
+// flushDue counts, as Kafka does, from the recovery point, which in Compat follows each flush. Else only a checkpoint moves
+// that, and what is on disk counts.
+func (l *Log) flushDue() bool {
+	synced := l.durable.Offset
+	if l.opts.Compat {
+		synced = l.ends.recovery
+	}
+	return l.end.offset-synced >= l.opts.SyncMessages
 }
 
 // finishRolls syncs the segments that appends have left behind, oldest first. The caller holds maintenance.
@@ -216,43 +231,53 @@ func (l *Log) checkpoint() error {
 		}
 		return l.takeSnapshot()
 	}
-	var active *segment.Segment
+	var m mark
 	var frozen *producerstate.Frozen
-	var at position
 	err := l.capture(func() {
-		active, at, frozen = l.active, l.lastPosition(), l.producers.Freeze()
+		m, frozen = l.mark(), l.producers.Freeze()
 		l.bytesSinceCheckpoint = 0
 	})
 	if err != nil {
 		return err
 	}
-	if err := l.syncUpTo(active, at); err != nil {
+	if err := l.syncUpTo(&m); err != nil {
 		return err
 	}
-	if err := l.flushIndexes(active); err != nil {
+	if err := l.flushIndexes(m.active); err != nil {
 		return fmt.Errorf("wal: checkpoint: %w", err)
 	}
-	if err := l.writePair(frozen, at.Last); err != nil {
+	if err := l.writePair(frozen, m.at.Last); err != nil {
 		return fmt.Errorf("wal: checkpoint: %w", err)
 	}
-	l.advanceRecoveryPoint(at, frozen.Offset())
+	l.advanceRecoveryPoint(m.at, frozen.Offset())
 	l.prune()
 	return nil
 }
 
-// syncUpTo makes the active segment durable up to a place in it, where a group commit has not already. The caller holds
-// maintenance and captured the place.
-func (l *Log) syncUpTo(active *segment.Segment, at position) error {
+// mark is the log end at one moment, for a sync that begins later. Appends go on meanwhile, and what they bring is not
+// in it.
+type mark struct {
+	active   *segment.Segment
+	at       position
+	appended int64 // bytes since the open
+}
+
+// mark is for capture. The caller holds mu.
+func (l *Log) mark() mark { return mark{active: l.active, at: l.lastPosition(), appended: l.appendedBytes} }
+
+// syncUpTo makes the active segment durable up to a mark in it, where a group commit has not already. The caller holds
+// maintenance and captured the mark.
+func (l *Log) syncUpTo(m *mark) error {
 	if l.opts.Sync == SyncCommit {
 		return nil
 	}
-	if err := syncData(active); err != nil {
+	if err := syncData(m.active); err != nil {
 		l.fail(err)
 		return l.failure()
 	}
 	l.mu.Lock()
-	l.durable = at
-	l.syncedBytes = l.appendedBytes
+	l.durable = m.at
+	l.syncedBytes = m.appended
 	slot := l.slot()
 	l.mu.Unlock()
 	l.hint(slot)
@@ -271,64 +296,70 @@ func (l *Log) Flush() error {
 
 // flush is Flush. The caller holds maintenance.
 func (l *Log) flush() error {
-	var active *segment.Segment
-	var at position
-	err := l.capture(func() { active, at = l.active, l.lastPosition() })
-	if err != nil {
+	var m mark
+	if err := l.capture(func() { m = l.mark() }); err != nil {
 		return err
 	}
-	if err := l.syncUpTo(active, at); err != nil {
+	if err := l.syncUpTo(&m); err != nil {
 		return err
 	}
 	if !l.opts.Compat {
 		return nil
 	}
 	// Kafka's recovery point follows each flush (UnifiedLog.flush), without a snapshot.
-	if err := active.Flush(); err != nil {
+	if err := m.active.Flush(); err != nil {
 		l.fail(fmt.Errorf("wal: flush: %w", err))
 		return l.failure()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.checkpointed = at
-	l.ends.recovery = at.Offset
+	l.checkpointed = m.at
+	l.ends.recovery = m.at.Offset
 	l.publish()
 	return nil
 }
 
-// closeWriter does for a writer what Close has to do before the files are closed.
-func (l *Log) closeWriter() error {
+// closeWriter does for a writer what Close has to do before the files are closed. With the state file's last word the log
+// is closed: a Checkpoint or a Flush that waits for maintenance meanwhile comes too late, and must not write another one.
+func (l *Log) closeWriter() (err error) {
 	l.maintenance.Lock()
 	defer l.maintenance.Unlock()
-	l.finishRolls()
-	return l.exclusively(func() error {
-		// The reserved space goes, so that the files are those of a log that was stopped in order.
-		if err := l.active.Seal(); err != nil && !errors.Is(err, segment.ErrIndex) {
-			l.fail(fmt.Errorf("wal: close: %w", err))
-			return l.failure()
-		}
-		l.durable = l.lastPosition()
-		err := l.flushIndexes(l.active)
-		if l.opts.Compat {
-			return errors.Join(err, l.closeInCompat())
-		}
-		if !l.inDoubt.Load() {
-			err = l.writePair(l.producers.Freeze(), l.last)
-		}
-		if l.inDoubt.Load() {
-			// Every record is on disk; the next open reads what lies behind the recovery point.
-			if err != nil {
-				l.warn("close", err)
-			}
-			return l.syncState(l.slot())
-		}
-		l.checkpointed, l.snapshotOffset = l.durable, l.end.offset
-		l.producers.NoteSnapshot(l.end.offset)
-		l.pruneLocked()
-		slot := l.slot()
-		slot.Clean = true
-		return l.syncState(slot)
+	captureErr := l.capture(func() {
+		err = l.sealForClose()
+		l.closed = true
 	})
+	return errors.Join(captureErr, err)
+}
+
+// sealForClose makes the end of the log durable and says so in the state file. The caller holds mu and maintenance, and
+// nothing is pending.
+func (l *Log) sealForClose() error {
+	// The reserved space goes, so that the files are those of a log that was stopped in order.
+	if err := l.active.Seal(); err != nil && !errors.Is(err, segment.ErrIndex) {
+		l.fail(fmt.Errorf("wal: close: %w", err))
+		return l.failure()
+	}
+	l.durable = l.lastPosition()
+	err := l.flushIndexes(l.active)
+	if l.opts.Compat {
+		return errors.Join(err, l.closeInCompat())
+	}
+	if !l.inDoubt.Load() {
+		err = l.writePair(l.producers.Freeze(), l.last)
+	}
+	if l.inDoubt.Load() {
+		// Every record is on disk; the next open reads what lies behind the recovery point.
+		if err != nil {
+			l.warn("close", err)
+		}
+		return l.syncState(l.slot())
+	}
+	l.checkpointed, l.snapshotOffset = l.durable, l.end.offset
+	l.producers.NoteSnapshot(l.end.offset)
+	l.pruneLocked()
+	slot := l.slot()
+	slot.Clean = true
+	return l.syncState(slot)
 }
 
 // closeInCompat leaves what a broker's clean stop leaves in the partition, and its lines in the checkpoints. The mark of

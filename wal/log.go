@@ -20,7 +20,8 @@ import (
 
 // Log is the log of one partition. All methods may be called by any number of goroutines at once.
 //
-// Lock order: maintenance, then the leadership of commit, then mu, then stateMu. Readers take none of them.
+// Lock order: the mu of names or of a name, then maintenance, then the leadership of commit, then mu, then stateMu. The
+// locks of commit, waiters, driver and a Pending are leaves. Readers take none, but mu where a limit's byte is not known.
 type Log struct {
 	fsys   vfs.FS
 	dir    string
@@ -70,9 +71,11 @@ type Log struct {
 	groupBound           int64            // guarded by mu
 	foreign              recovery.Foreign // guarded by mu
 	who                  [2]uint64        // guarded by mu
+	slotsMade            uint64           // guarded by mu
 
-	stateMu sync.Mutex
-	state   *recovery.StateFile // guarded by stateMu; nil in Compat and read-only
+	stateMu     sync.Mutex
+	state       *recovery.StateFile // guarded by stateMu; nil in Compat and read-only
+	slotWritten recovery.Slot       // the latest; guarded by stateMu
 
 	segments   atomic.Pointer[segment.Set]
 	visible    published

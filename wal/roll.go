@@ -89,7 +89,12 @@ func (l *Log) Roll() error {
 		return err
 	}
 	defer l.runJobs()
-	return l.exclusively(func() error { return l.roll(l.end.offset, l.opts.Now()) })
+	return l.exclusively(func() error {
+		if err := l.usable(); err != nil {
+			return err // Close has begun, and counts on the segments that there are
+		}
+		return l.roll(l.end.offset, l.opts.Now())
+	})
 }
 
 // roll ends the active segment and begins a new one at the log end, or at expected where that lies above. The caller

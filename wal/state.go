@@ -68,9 +68,12 @@ func (l *Log) warn(what string, err error) {
 	l.opts.Logger.Warn(what, "dir", l.dir, "err", err)
 }
 
-// slot is what the state file is to say now. The caller holds mu.
+// slot is what the state file is to say now. It is made under mu and may be written later, without it, so that two may come
+// to be written in the wrong order: until then Generation counts the slots made, and tells the later one. The caller holds mu.
 func (l *Log) slot() recovery.Slot {
+	l.slotsMade++
 	return recovery.Slot{
+		Generation:      l.slotsMade,
 		LogStart:        l.ends.logStart,
 		Durable:         l.durable,
 		Recovery:        l.checkpointed,
@@ -85,22 +88,25 @@ func (l *Log) slot() recovery.Slot {
 	}
 }
 
-// hint writes the slot without a sync. A hint that cannot be written costs the next open time, nothing else.
+// hint writes the slot without a sync, unless a later one is written already. A hint that cannot be written costs the
+// next open time, nothing else.
 func (l *Log) hint(slot recovery.Slot) {
 	if l.state == nil {
 		return
 	}
 	l.stateMu.Lock()
 	defer l.stateMu.Unlock()
-	if newest, ok := l.state.Newest(); ok && newest.SyncFailed {
+	if newest, ok := l.state.Newest(); ok && newest.SyncFailed || slot.Generation < l.slotWritten.Generation {
 		return
 	}
+	l.slotWritten = slot
 	if err := l.state.Hint(slot); err != nil {
 		l.warn("state file", err)
 	}
 }
 
-// syncState writes the slot and makes it durable.
+// syncState writes the slot and makes it durable. If a later one is written already, that one is made durable: it says all
+// that this one does, and an older one behind it would take things back, such as that a file changed by our own hand.
 func (l *Log) syncState(slot recovery.Slot) error {
 	if l.state == nil {
 		return nil
@@ -110,6 +116,10 @@ func (l *Log) syncState(slot recovery.Slot) error {
 	if newest, ok := l.state.Newest(); ok && newest.SyncFailed {
 		return l.failure()
 	}
+	if slot.Generation < l.slotWritten.Generation {
+		slot = l.slotWritten
+	}
+	l.slotWritten = slot
 	return l.state.Sync(slot)
 }
 
