@@ -20,9 +20,10 @@ type Pending struct {
 // calls, and returns. So one goroutine keeps many appends in flight, and they share syncs. What the append waits for
 // happens whether or not somebody waits.
 //
-// In SyncCommit the records become visible to readers when they are durable, and a call blocks for a sync while as many bytes
-// wait for theirs as fit into one group (Options.GroupBytes): memory stays bounded. In the other modes the Pending is done at once. The
-// records' bytes are read during the call only. Errors are those of Append, and come from Wait.
+// In SyncCommit the records become visible to readers when they are durable, and a call blocks for a sync while as many
+// bytes wait for theirs as fit into one group (Options.GroupBytes): memory stays bounded. In the other modes the
+// Pending is done at once. The records' bytes are read during the call only. Errors are those of Append, and come from
+// Wait.
 func (l *Log) AppendAsync(recs ...Record) *Pending {
 	return l.pend(l.accept(recs, &batchOptions{}))
 }
@@ -42,8 +43,8 @@ func (l *Log) pend(r Result, ticket uint64, err error) *Pending {
 }
 
 // Wait returns the result of the append when it is known, or ctx.Err() when the context ends before. The append goes on
-// then, and Wait may be called again, by any number of goroutines. The errors are those of Append: ErrClosed means that the
-// log was closed before the append got its place, and that nothing was stored.
+// then, and Wait may be called again, by any number of goroutines. The errors are those of Append: ErrClosed means that
+// the log was closed before the append got its place, and that nothing was stored.
 func (p *Pending) Wait(ctx context.Context) (Result, error) {
 	p.mu.Lock()
 	over := p.over

@@ -91,7 +91,8 @@ func timestamp(t, now time.Time) (int64, error) {
 }
 
 // TooLargeError is an append whose records do not fit into one batch of at most Options.MaxMessageBytes. It matches
-// ErrMessageTooLarge. Append fewer records at a time, or raise the limit; readers that are Kafka consumers have limits too.
+// ErrMessageTooLarge. Append fewer records at a time, or raise the limit; readers that are Kafka consumers have limits
+// too.
 type TooLargeError struct {
 	Records int   // of the append
 	Bytes   int64 // size of the batch, or what it would have been at least

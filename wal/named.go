@@ -21,8 +21,8 @@ var (
 	// a million names; another name is the way out.
 	ErrNameConflict = producerstate.ErrNamedConflict
 
-	// ErrTransactionalName means a name whose last batch belongs to a transaction. Its counts are not those of records that
-	// count, since aborted ones have taken some.
+	// ErrTransactionalName means a name whose last batch belongs to a transaction. Its counts are not those of records
+	// that count, since aborted ones have taken some.
 	ErrTransactionalName = errors.New("wal: producer is transactional")
 
 	// ErrCountGap is matched by a CountError about records that were left out.

@@ -16,7 +16,8 @@ const PositionHeader = "oncelog.position"
 // a program that starts again reads it with LastPosition and goes on behind it.
 //
 // After an error other than ErrFailed nothing was stored. Once in 2^31 records of the name an append is stored as two
-// batches; if the machine goes down between the two, LastPosition is still the one before, although some of the records are there.
+// batches; if the machine goes down between the two, LastPosition is still the one before, although some of the records
+// are there.
 func (p *Producer) AppendWithPosition(position []byte, recs ...Record) (Result, error) {
 	if position == nil {
 		position = []byte{}

@@ -64,9 +64,9 @@ func (p *Producer) Name() string { return p.name.name }
 // ID returns the producer id that the name's batches carry, NamedProducerID of the name.
 func (p *Producer) ID() int64 { return p.name.id }
 
-// NextSequence returns the count of the next record: where a restarted program goes on. In SyncCommit it counts only what
-// is durable, so that nobody acts on a record that a power cut takes back. While appends are in flight it lies behind what Append takes next. It
-// works after Close and of a fenced handle too.
+// NextSequence returns the count of the next record: where a restarted program goes on. In SyncCommit it counts only
+// what is durable, so that nobody acts on a record that a power cut takes back. While appends are in flight it lies
+// behind what Append takes next. It works after Close and of a fenced handle too.
 func (p *Producer) NextSequence() uint64 {
 	p.name.mu.Lock()
 	defer p.name.mu.Unlock()

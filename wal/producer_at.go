@@ -9,15 +9,15 @@ import (
 )
 
 // AppendAt stores the records of which the first one has a count, each of them once, however they were divided into
-// appends before: those that are stored are skipped, and Result.Skipped says how many, the rest is stored as one batch. It
-// returns when all of them, the skipped ones too, are as durable as Options.Sync promises.
+// appends before: those that are stored are skipped, and Result.Skipped says how many, the rest is stored as one batch.
+// It returns when all of them, the skipped ones too, are as durable as Options.Sync promises.
 //
 // So a program that does not know what became of an append appends again, from any count that it has the records of, in
 // this process or in the next one. It has to append the same records at the same counts: the log compares the counts,
 // not the contents.
 //
-// A count above the next one is a *CountError (ErrCountGap), one below the first record that the name ever stored here too
-// (ErrCountTooLow). A name with transactions has no counts: ErrTransactionalName. Other errors are those of Append.
+// A count above the next one is a *CountError (ErrCountGap), one below the first record that the name ever stored here
+// too (ErrCountTooLow). A name with transactions has no counts: ErrTransactionalName. Other errors are those of Append.
 //
 // Where all records were stored before, Result has their offsets if they lie in the last five batches of the name. Locate
 // finds the others.

@@ -288,4 +288,3 @@ func TestProducer_Model(t *testing.T) {
 		})
 	})
 }
-

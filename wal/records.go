@@ -21,11 +21,11 @@ import (
 // What is yielded belongs to the caller, for as long as he likes. It lies in blocks of up to a mebibyte that stay in
 // memory as long as any record of theirs is kept: keep clones (bytes.Clone) of a few records out of many.
 //
-// An error is the last element. Where bytes are damaged it is an *UnreadableError, which tells the offsets that cannot be
-// read; everything before has been yielded, and another Records from its Last + 1 goes on behind the damage. An offset
-// below the log start or above the log end is an *OffsetError; the log start may move up during the loop, where retention
-// removes records. Every checksum is verified. The loop may use the log in any way, truncate and close it too. The sequence
-// may be walked again.
+// An error is the last element. Where bytes are damaged it is an *UnreadableError, which tells the offsets that cannot
+// be read; everything before has been yielded, and another Records from its Last + 1 goes on behind the damage. An
+// offset below the log start or above the log end is an *OffsetError; the log start may move up during the loop, where
+// retention removes records. Every checksum is verified. The loop may use the log in any way, truncate and close it
+// too. The sequence may be walked again.
 func (l *Log) Records(from int64) iter.Seq2[Stored, error] {
 	e := l.visible.load()
 	until := e.lastStable().offset

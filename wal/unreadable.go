@@ -9,9 +9,9 @@ import (
 	"github.com/oncelog/oncelog/segment"
 )
 
-// UnreadableError says that the records of a range of offsets cannot be read. Err tells why: it matches ErrCorrupt where
-// bytes are damaged, ErrUnsupportedVersion and ErrUnsupportedCompression where this program does not know the format. Last + 1 is the next
-// offset that can be read, or the end of the log.
+// UnreadableError says that the records of a range of offsets cannot be read. Err tells why: it matches ErrCorrupt
+// where bytes are damaged, ErrUnsupportedVersion and ErrUnsupportedCompression where this program does not know the
+// format. Last + 1 is the next offset that can be read, or the end of the log.
 //
 // How many offsets damage has taken is told by the next batch that is whole. If several batches lie between, all of them
 // are in the range.

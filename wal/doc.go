@@ -1,0 +1,125 @@
+// Package wal is a log of records on disk: one partition of Apache Kafka, as a library.
+//
+// # Model
+//
+// A log is a directory. Records are appended at its end, get ascending offsets from 0 on, and are stored in batches; a
+// batch is there as a whole or not at all. The batches lie in segments, files of up to Options.SegmentBytes that are
+// named after their first offset, each with indexes that are derived from it. One process at a time writes; any number
+// read.
+//
+// Everything below LogEnd is stored. Readers of committed records stop at LastStable, which is the same offset unless a
+// transaction is open or, in a replica, the high watermark lies below. The records of aborted transactions and the
+// log's own control records take offsets but are not yielded, so a reader must not expect offsets without gaps.
+//
+// # Two floors
+//
+// The simple floor needs no Kafka knowledge:
+//
+//	Open, Append, AppendAsync     store records
+//	Records, Tail                 read them, and wait for more
+//	Producer                      store records under a name, each of them once
+//
+// The broker's floor takes ready batches (package record builds and reads them) and is what a server of Kafka's
+// protocol, or a test double of one, is made of: AppendAsLeader, AppendAsFollower, AppendEndTxnMarker,
+// VerifyTransaction, Read at an Isolation, Wait, UpdateHighWatermark, OffsetForTimestamp, OffsetForLeaderEpoch,
+// Producers, ErrorCode. Both floors may be used on one log at the same time. On the simple floor segments roll by the
+// clock of the appends instead of the records' times, so that old or future times do not make a segment each.
+//
+// # Durability
+//
+// What an acknowledged append is, by Options.Sync:
+//
+//	mode          acknowledged means           after kill -9   after a power cut
+//	SyncCommit    on disk; appends that come   there           there
+//	(default)     together share a sync
+//	SyncInterval  in the page cache; synced    there           there up to the last sync; what came after
+//	              every SyncEvery, SyncBytes                   it may be cut
+//	SyncNone      in the page cache; synced    there           there up to the last sync; what came after
+//	              at rolls, checkpoints, Close                 it may be cut
+//
+// In no mode is there a hole in the middle of what is left, nor a record that a producer stored twice. In SyncCommit
+// one notion, the durable end, decides what is acknowledged, what readers see and what Producer.NextSequence tells, so
+// nobody can act on a record that a power cut takes back; the answer to a duplicate waits for it too. Flush makes
+// everything durable in every mode.
+//
+// An append that returns an error stored nothing, except with ErrFailed: the first write or sync of the log's own data
+// that fails ends the log, and nothing is tried again, since a system may drop what it could not write and report success
+// the next time. Close it and open it again; recovery finds out what is there. A full disk is an error of that append
+// alone. A file that is only derived (index, snapshot, hint) and cannot be written is a warning and a slower next open.
+//
+// # Recovery
+//
+// After Close nothing is read at the next open. After a crash what lies behind the last checkpoint is, at most about
+// Options.CheckpointBytes. An interrupted write at the end is cut and kept in a file. Bytes that had been promised and
+// are missing or different make Open for writing fail with ErrRefused and change nothing; an open with ReadOnly works,
+// and reads around them (UnreadableError). Options.DamagePolicy makes that stricter or as lenient as Kafka is.
+// RecoveryReport tells what was found, what was cut, where it is kept, and up to where appends are known to have been
+// acknowledged as durable. The rules are in package recovery.
+//
+// What stays undetected: damage that keeps a CRC-32C; and after a power cut, damage that hit only bytes above the newest
+// synced state, at most a second of appends, and looks like one torn write is cut, kept and reported, but not refused. In
+// SyncInterval and SyncNone that is so for anything above the durable end. A sync that reports success is believed, and a
+// written sector is taken not to change its neighbours.
+//
+// # Producers
+//
+// A batch may carry a producer id, an epoch and a sequence number, as Kafka's idempotent producers send them. The last
+// five batches of each producer are remembered, across restarts too: one that is sent again is answered with the offsets
+// that it has, one that does not continue the sequence is refused. See package producerstate.
+//
+// A named producer (Log.Producer) rests on that: its id is made of the name (NamedProducerID), and the count of its
+// records, of 46 bits, is the epoch and the sequence. So its memory lies in the batches themselves and survives what they
+// survive, and a Kafka broker that takes the directory over goes on to deduplicate it. What the batches do not
+// say, the name and the count of its first record, is kept in the side files; if those are lost the log is searched.
+//
+// # Files
+//
+// As Kafka has them, byte for byte: <offset>.log, .index, .timeindex, .txnindex, .snapshot, leader-epoch-checkpoint. See
+// packages record, index, segment and producerstate for the formats. Of our own, under names that Kafka ignores:
+//
+//	oncelog.lock             held while a writer has the directory open
+//	oncelog.state            durable end, recovery point, log start and more (package recovery)
+//	oncelog.producers-*      what a snapshot has no room for (package producerstate)
+//	oncelog.cut-*            bytes that a recovery cut off; never removed by this library
+//
+// Deleting the state or producer files costs time at the next open, the batches of each producer but the last one where
+// a snapshot holds no more, the log start if it was moved, and the first count of names whose batches are gone. In a
+// Kafka log directory the parent's checkpoints and lock are respected and kept right.
+//
+// # Compatibility
+//
+// What this package writes a Kafka broker of version 2.8 to 4.4 opens, and the other way round, whatever happened in
+// between. Formats of our own carry a version; one that is not known is ErrUnsupportedVersion and changes nothing. A
+// later version of this package reads what an earlier one wrote.
+//
+// The rules are those of Kafka 4.4, except that on purpose
+//
+//   - five batches of each producer are remembered across a restart, where Kafka remembers one;
+//   - damage inside the log is refused, where Kafka truncates there and deletes what follows;
+//   - producers expire by the log's own time: a clock that jumps at a restart expires nobody;
+//   - a clean start without snapshots replays the log, where Kafka takes it for an upgrade and forgets all producers;
+//   - snapshots are replaced atomically, where Kafka writes them in place;
+//   - epochs and sequences never move backwards on replay;
+//   - a high watermark or last stable offset inside a batch stays there, where Kafka 4.4 lowers it to the batch's start;
+//   - snapshots of more than 1,000,000 producers are read back, where Kafka 4.4 calls them corrupt;
+//   - a closed log is always trimmed to its content and flushed.
+//
+// Options.Compat turns these off as a set and keeps no file of ours but the lock: then the log forgets, truncates and
+// answers as Kafka 4.4 does.
+//
+// # Concurrency
+//
+// All methods of Log, Producer and Pending may be called by any number of goroutines at once. Appends are ordered
+// by one lock; readers take none and see one consistent state. Iterators hold nothing while the loop body runs, so
+// that it may append, roll and close. A log that is open for writing has one goroutine, and with AppendAsync in
+// SyncCommit a second; Close ends both.
+//
+// Byte slices given to Append and its kin are read during the call only. Batches given to AppendAsLeader and
+// AppendAsFollower belong to the log during the call, which rewrites their headers. What Records and Tail yield belongs
+// to the caller.
+//
+// # Errors
+//
+// Errors are sentinels for errors.Is, and types with the numbers for errors.As. ErrorCode maps them to those of Kafka's
+// protocol. That a batch was stored before is not an error.
+package wal
