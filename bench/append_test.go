@@ -40,7 +40,7 @@ func BenchmarkAppend(b *testing.B) {
 
 func benchmarkAppend(b *testing.B, mode wal.SyncMode, size, callers int) {
 	commit := mode == wal.SyncCommit
-	each := 32 // batches a caller and round
+	each := 64 // batches a caller and round
 	if !commit {
 		each = max(32, min(1024, 1<<20/size)/callers)
 	}
@@ -69,6 +69,7 @@ func benchmarkAppend(b *testing.B, mode wal.SyncMode, size, callers int) {
 		pwrite = append(pwrite, log/written)
 	}
 	t.report(b, size)
+	t.reportMallocs(b)
 	if commit {
 		b.ReportMetric(float64(t.ops)/float64(counted.n.Load()-syncs), "appends/sync")
 	} else {

@@ -14,7 +14,7 @@
 //	ns/op          median over the rounds, of one operation of the log (an append, a check, an open)
 //	mean-ns/op     mean over the rounds: it has the stalls in it that the median leaves out, such as those of a checkpoint
 //	MB/s           of batch bytes, from the median, in units of 10^6
-//	allocs/op      allocations of the whole process over the operations of the log, to a hundredth
+//	mallocs/op     allocations of the whole process over the operations of the log
 //	floor-ns/op    median of the floor
 //	x-floor        median over the rounds of the log's time over that of the floor beside it; lower is better
 //

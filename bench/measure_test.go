@@ -72,15 +72,18 @@ func (t *turns) add(n int, log, floor float64) {
 
 // report prints the metrics. bytes is the size of an operation, 0 to leave MB/s out.
 func (t *turns) report(b *testing.B, bytes int) {
-	allocated := mallocs() - t.allocated
 	b.ReportMetric(t.log.median(), "ns/op")
 	b.ReportMetric(t.log.mean(), "mean-ns/op")
 	b.ReportMetric(t.floor.median(), "floor-ns/op")
 	b.ReportMetric(t.ratio.median(), "x-floor")
-	b.ReportMetric(float64(allocated)/float64(t.ops), "allocs/op")
 	if bytes > 0 {
 		b.ReportMetric(float64(bytes)*1e3/t.log.median(), "MB/s")
 	}
+}
+
+// reportMallocs prints the allocations since the first round, which is for benchmarks that do nothing but these rounds.
+func (t *turns) reportMallocs(b *testing.B) {
+	b.ReportMetric(float64(mallocs()-t.allocated)/float64(t.ops), "mallocs/op")
 }
 
 // sink keeps what floors compute from being left out.

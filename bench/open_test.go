@@ -119,7 +119,6 @@ func reportOpen(b *testing.B, t *turns, read int64) {
 	t.report(b, 0)
 	b.ReportMetric(t.log.median()/1e6, "ms/op")
 	b.ReportMetric(float64(read)/1e6, "MB-read")
-	b.ReportMetric(0, "allocs/op") // those of closing and restoring are in it
 }
 
 // readCold drops a part of a file from the cache and reads and sums it.

@@ -17,15 +17,23 @@ var overhead overheadTable
 
 type overheadTable struct {
 	mu   sync.Mutex
-	rows map[overheadRow]map[string]cost
+	rows map[overheadRow]map[overheadStep]cost
 }
 
 type overheadRow struct{ records, bytes int }
 
+// overheadStep is one of the comparisons and, where it has producers, their number.
+type overheadStep struct {
+	name      string
+	producers int
+}
+
+var overheadSteps = []overheadStep{{"bytes", 0}, {"check", 1}, {"check", 1000}, {"append", 1}, {"append", 1000}}
+
 // cost is a median with its 95% interval, in nanoseconds and in percent.
 type cost struct{ ns, nsLow, nsHigh, percent, percentLow, percentHigh float64 }
 
-func (t *overheadTable) add(b *testing.B, step string, batch record.Batch, with, ns, percent samples) {
+func (t *overheadTable) add(b *testing.B, step overheadStep, batch record.Batch, with, ns, percent samples) {
 	b.Helper()
 	var c cost
 	c.ns, c.nsLow, c.nsHigh = ns.interval()
@@ -46,10 +54,10 @@ func (t *overheadTable) add(b *testing.B, step string, batch record.Batch, with,
 	defer t.mu.Unlock()
 	row := overheadRow{int(batch.Count()), batch.Size()}
 	if t.rows == nil {
-		t.rows = map[overheadRow]map[string]cost{}
+		t.rows = map[overheadRow]map[overheadStep]cost{}
 	}
 	if t.rows[row] == nil {
-		t.rows[row] = map[string]cost{}
+		t.rows[row] = map[overheadStep]cost{}
 	}
 	t.rows[row][step] = c
 }
@@ -63,13 +71,14 @@ func (t *overheadTable) print(w io.Writer) {
 		return
 	}
 	fmt.Fprint(w, "\nWhat producer id, epoch and sequence cost a batch: median [95% interval] of paired differences.\n\n",
-		"| records | bytes | + 12 B | + 14 B | the bytes | and the check | whole append |\n|---:|---:|---:|---:|---:|---:|---:|\n")
+		"| records | bytes | + 12 B | + 14 B | the bytes | and the check, 1 producer | of 1,000 | whole append, 1 producer | of 1,000 |\n",
+		"|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	rows := slices.SortedFunc(maps.Keys(t.rows), func(a, b overheadRow) int {
 		return cmp.Or(cmp.Compare(a.records, b.records), cmp.Compare(a.bytes, b.bytes))
 	})
 	for _, r := range rows {
 		fmt.Fprintf(w, "| %d | %d | %.2f %% | %.2f %% |", r.records, r.bytes, share(idBytes, r.bytes), share(idEpochBytes, r.bytes))
-		for _, step := range []string{"bytes", "check", "append"} {
+		for _, step := range overheadSteps {
 			c, measured := t.rows[r][step]
 			if !measured {
 				fmt.Fprint(w, " – |")

@@ -180,6 +180,7 @@ func (t *table) benchmarkCheck(b *testing.B) {
 		}))
 	}
 	r.report(b, 0)
+	r.reportMallocs(b)
 	n := float64(len(t.ids))
 	b.ReportMetric(float64(t.manager.Stats().TableBytes)/n, "B/producer")
 	b.ReportMetric(t.heap[0], "heap-B/producer")

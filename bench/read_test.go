@@ -83,6 +83,7 @@ func (r *reader) run(b *testing.B, n, size int, read, floor func() error) {
 		t.add(n, block(read), block(floor))
 	}
 	t.report(b, size)
+	t.reportMallocs(b)
 }
 
 func (r *reader) fetch() error {
