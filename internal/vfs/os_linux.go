@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,10 +61,30 @@ func (f *osFile) seek(off int64, whence int) (pos int64, err error) {
 	return pos, err
 }
 
+// dataSync is one call of fdatasync. Calls are kept and used again: a log in which each append waits for a sync would
+// otherwise allocate with each append.
+type dataSync struct {
+	run func(fd uintptr)
+	err error
+}
+
+var dataSyncs = sync.Pool{New: func() any {
+	c := &dataSync{}
+	c.run = func(fd uintptr) {
+		for c.err = unix.EINTR; c.err == unix.EINTR; {
+			c.err = unix.Fdatasync(int(fd))
+		}
+	}
+	return c
+}}
+
 func (f *osFile) syncData() error {
-	return f.control(func(fd uintptr) error {
-		return retryEINTR(func() error { return unix.Fdatasync(int(fd)) })
-	})
+	c := dataSyncs.Get().(*dataSync)
+	defer dataSyncs.Put(c)
+	if f.raw.Control(c.run) != nil {
+		return fs.ErrClosed // the only reason, as in control
+	}
+	return c.err
 }
 
 // cacheUnit is the most that the page cache keeps, and drops, as one piece: 2^11 pages (the kernel's MAX_XAS_ORDER), though

@@ -285,3 +285,11 @@ func TestDropCache_FromTheMiddle(t *testing.T) {
 		t.Error("the pages far below the range went too")
 	}
 }
+
+func TestSyncDataDoesNotAllocate(t *testing.T) {
+	f := create(t, filepath.Join(t.TempDir(), "a"))
+	must(t, f.SyncData())
+	if n := testing.AllocsPerRun(100, func() { must(t, f.SyncData()) }); n >= 1 {
+		t.Errorf("%v allocations a sync", n)
+	}
+}
