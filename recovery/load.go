@@ -300,9 +300,13 @@ func (l *loader) remove(path string) error {
 // loadEmpty begins a log in a directory that has no segment.
 func (l *loader) loadEmpty() error {
 	if l.us && l.slot.Durable.Last.Size > 0 {
-		return l.refuse(Finding{Path: l.p.Dir, Decision: Refuse, Problem: true, Position: -1, Bytes: -1,
+		err := l.refuse(Finding{Path: l.p.Dir, Decision: Refuse, Problem: true, Position: -1, Bytes: -1,
 			Offset: l.slot.LogStart, End: l.slot.Durable.Offset,
 			Reason: "all log files are gone, although the state file knows of records in them"})
+		if err == nil && !l.p.dryRun {
+			err = l.refused() // a reader has nothing to read around the damage either
+		}
+		return err
 	}
 	start := l.foreign.LogStart()
 	if l.us {
