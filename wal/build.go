@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -61,7 +62,9 @@ func (b *batchBuilder) build(l *Log, recs []Record, o *batchOptions) (record.Bat
 				return nil, err
 			}
 		}
-		if err := b.builder.Append(ts, r); err != nil {
+		if err := b.builder.Append(ts, r); errors.Is(err, record.ErrBatchTooLarge) {
+			return nil, &TooLargeError{Records: len(recs), Bytes: b.builder.SizeWith(ts, r), Limit: int64(l.opts.MaxMessageBytes)}
+		} else if err != nil {
 			return nil, fmt.Errorf("wal: append: record %d: %w", i, err)
 		}
 	}

@@ -62,10 +62,10 @@ func (m *producerModel) stored(first int64, n int) {
 		m.offsets = append(m.offsets, first+int64(i))
 	}
 	first31 := (m.next() - uint64(n)) & (1<<31 - 1)
-	left := int(1<<31 - first31)
+	left := 1<<31 - first31
 	switch {
-	case n > left: // the last one begins a new epoch
-		m.batches = append(m.batches[:0], n-left)
+	case uint64(n) > left: // the last one begins a new epoch
+		m.batches = append(m.batches[:0], n-int(left))
 	case first31 == 0:
 		m.batches = append(m.batches[:0], n)
 	default:

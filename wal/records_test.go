@@ -331,6 +331,7 @@ func TestRecords_AroundDamage(t *testing.T) {
 		{"the length, beyond the file", 40, 1, func(p []byte) { p[8] = 0x7f }},
 		{"the magic", 40, 1, flip(16)},
 		{"the base offset, up", 40, 1, func(p []byte) { p[6]++ }},
+		{"the base offset, up a little", 40, 1, func(p []byte) { p[7] += 5 }},
 		{"the base offset, down", 40, 1, func(p []byte) { p[7]-- }},
 		{"zeros over three batches", 40, 3, func(p []byte) { clear(p[:2*batchSize+10]) }},
 		{"garbage over three batches", 40, 3, func(p []byte) {

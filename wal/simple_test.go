@@ -160,7 +160,8 @@ func TestAppend_LimitIsExact(t *testing.T) {
 		for limit, ok := range map[int]bool{len(b): true, len(b) - 1: false} {
 			l := openTest(t, t.TempDir(), Options{MaxMessageBytes: int32(limit), Compression: Compression{Codec: codec}})
 			_, err := l.Append(values("some value")...)
-			if (err == nil) != ok || !ok && !errors.Is(err, ErrMessageTooLarge) {
+			var large *TooLargeError
+			if (err == nil) != ok || !ok && !errors.As(err, &large) {
 				t.Errorf("%v: limit %d of %d bytes: %v", codec, limit, len(b), err)
 			}
 		}
