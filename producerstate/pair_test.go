@@ -210,7 +210,7 @@ func TestWritePair_NoSideFileNoSnapshot(t *testing.T) {
 	mem := newMemDir(t)
 	full := vfstest.Hook{BeforeOp: func(o vfstest.Op) vfstest.Fault {
 		if o.Kind == vfstest.OpWrite {
-			return vfstest.Fault{Err: vfstest.NoSpace}
+			return vfstest.Fault{Err: vfstest.ErrNoSpace}
 		}
 		return vfstest.Fault{}
 	}}

@@ -111,9 +111,6 @@ func (t *table) remove(slot uint32) {
 	t.live--
 }
 
-// clear forgets all producers and gives their memory back.
-func (t *table) clear() { *t = *newTable() }
-
 // reserve prepares an empty table for n producers.
 func (t *table) reserve(n int) { t.index.reserve(n) }
 

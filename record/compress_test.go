@@ -209,8 +209,10 @@ func TestDecompressor_SmallReads(t *testing.T) {
 		if n, err := r.Read(nil); n != 0 || err != nil {
 			t.Errorf("%s: %d, %v for an empty buffer", c, n, err)
 		}
-		if r.Close() != nil || r.Close() != nil {
-			t.Errorf("%s: Close failed", c)
+		for n := range 2 {
+			if err := r.Close(); err != nil {
+				t.Errorf("%s: Close %d: %v", c, n+1, err)
+			}
 		}
 		if _, err := r.Read(make([]byte, 1)); !errors.Is(err, errReaderClosed) {
 			t.Errorf("%s: %v after Close", c, err)

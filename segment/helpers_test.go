@@ -196,13 +196,6 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 func size(t testing.TB, s *Segment) int64 {
 	t.Helper()
 	n, err := s.Size()

@@ -70,7 +70,7 @@ func checkPoisoned(s *simulation) error {
 
 func TestFaults_KthOperation(t *testing.T) {
 	faults := []vfstest.Fault{
-		{Err: syscall.EIO}, {Err: syscall.EIO, How: vfstest.Half}, {Err: syscall.EIO, How: vfstest.Done}, {Err: vfstest.NoSpace},
+		{Err: syscall.EIO}, {Err: syscall.EIO, How: vfstest.Half}, {Err: syscall.EIO, How: vfstest.Done}, {Err: vfstest.ErrNoSpace},
 	}
 	stride := 7
 	if testing.Short() {

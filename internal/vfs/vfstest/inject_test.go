@@ -166,7 +166,7 @@ func TestInject_everyOperation(t *testing.T) {
 func TestInject_writeFaults(t *testing.T) {
 	for how, want := range map[How]string{Instead: "", Half: "abc", Done: "abcdef"} {
 		m := NewMem()
-		f := mustOpen(t, Inject(m, FailNth(Kinds(OpWrite), 1, Fault{NoSpace, how}, false)), "a", os.O_RDWR|os.O_CREATE)
+		f := mustOpen(t, Inject(m, FailNth(Kinds(OpWrite), 1, Fault{ErrNoSpace, how}, false)), "a", os.O_RDWR|os.O_CREATE)
 		n, err := f.WriteAt([]byte("abcdef"), 0)
 		if got := content(t, m, "a"); n != len(want) || !errors.Is(err, vfs.ErrNoSpace) || string(got) != want {
 			t.Errorf("fault %d: wrote %d bytes, %q, %v", how, n, got, err)

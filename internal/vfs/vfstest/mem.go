@@ -17,8 +17,8 @@ import (
 	"github.com/oncelog/oncelog/internal/vfs"
 )
 
-// NoSpace is the error of a full disk, as Mem returns it and as an injector may: it matches vfs.ErrNoSpace and ENOSPC.
-var NoSpace error = fmt.Errorf("%w: %w", vfs.ErrNoSpace, syscall.ENOSPC)
+// ErrNoSpace is the error of a full disk, as Mem returns it and as an injector may: it matches vfs.ErrNoSpace and ENOSPC.
+var ErrNoSpace error = fmt.Errorf("%w: %w", vfs.ErrNoSpace, syscall.ENOSPC)
 
 // MemOptions are the options of a simulated file system. The zero value is what NewMem uses.
 type MemOptions struct {

@@ -76,7 +76,7 @@ func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
 		f.n.modTime = f.m.now()
 	}
 	if fits < int64(len(p)) {
-		return int(fits), f.fail("write", NoSpace)
+		return int(fits), f.fail("write", ErrNoSpace)
 	}
 	return len(p), nil
 }
@@ -127,7 +127,7 @@ func (f *memFile) Allocate(size int64) error {
 	}
 	need := int64(f.n.reserved.missing(0, sectorsIn(size)))
 	if f.m.free() < need {
-		return f.fail("allocate", NoSpace)
+		return f.fail("allocate", ErrNoSpace)
 	}
 	f.m.claim(f.n, 0, size)
 	if size > f.n.cache.size {

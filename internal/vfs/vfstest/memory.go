@@ -84,6 +84,7 @@ func copyMem(dst, src []byte) {
 		*(*[wordSize]byte)(dst) = *(*[wordSize]byte)(src)
 		dst, src = dst[wordSize:], src[wordSize:]
 	}
+	//lint:ignore S1001 the race detector would see copy
 	for i := range src {
 		dst[i] = src[i]
 	}
