@@ -105,6 +105,14 @@ func (l *loader) scanStart() (placeInLog, Position, error) {
 	switch {
 	case l.us && l.slot.Recovery.Last.Size > 0 && l.slot.Recovery.Last.SegmentBase >= l.segments.First().BaseOffset():
 		r := l.slot.Recovery
+		if s, ok := l.segments.Get(r.Last.SegmentBase); ok {
+			if size, err := s.FileSize(); err != nil || size < r.Last.Position {
+				// It ends before that batch; where, only a scan of all of it can tell.
+				base := s.BaseOffset()
+				l.derivedFrom, l.derivedOffset = placeInLog{segment: base}, base
+				return placeInLog{segment: base}, Position{Offset: base}, err
+			}
+		}
 		l.derivedFrom, l.derivedOffset = placeInLog{r.Last.SegmentBase, r.EndPosition()}, r.Offset
 		return placeInLog{r.Last.SegmentBase, r.Last.Position}, Position{Offset: r.Last.BaseOffset}, nil
 	case l.us:

@@ -73,10 +73,13 @@ func Load(ctx context.Context, fsys vfs.FS, p Params) (*State, error) {
 	l := newLoader(ctx, fsys, p)
 	start := p.Now()
 	err := l.run()
+	if err != nil && !p.ReadOnly {
+		err = l.refuseUnreadable(err)
+	}
 	l.report.Elapsed = p.Now().Sub(start)
 	l.summarize()
 	if err != nil {
-		return nil, errors.Join(err, l.close())
+		return nil, errors.Join(withVersion(err), l.close())
 	}
 	l.log()
 	return l.state(), nil
@@ -92,7 +95,7 @@ func Inspect(ctx context.Context, fsys vfs.FS, p Params) (*Report, error) {
 	err := l.run()
 	l.report.Elapsed = p.Now().Sub(start)
 	l.summarize()
-	if err = errors.Join(err, l.close()); err != nil {
+	if err = errors.Join(withVersion(err), l.close()); err != nil {
 		return nil, err
 	}
 	return &l.report, nil
@@ -113,7 +116,9 @@ type loader struct {
 	gaps     bool // offsets may jump
 
 	segments  segment.Set
+	orphans   []segment.Name     // indexes without a log file
 	txnLost   []*segment.Segment // whose transaction index was emptied although no replay comes by
+	txnBad    []txnDamage
 	epochs    *leaderepoch.Cache
 	producers *producerstate.Manager
 
@@ -164,7 +169,13 @@ func (l *loader) load() error {
 	if err != nil {
 		return err
 	}
+	if err := l.checkVersions(); err != nil {
+		return err
+	}
 	if err := l.refuseOrAct(j); err != nil {
+		return err
+	}
+	if err := l.removeOrphans(); err != nil {
 		return err
 	}
 	if err := l.loadEpochs(); err != nil {
@@ -258,11 +269,23 @@ func (l *loader) openSegments() error {
 	l.segments = segment.NewSet(list...)
 	for _, n := range l.names {
 		if n.Suffix == "" && isIndex(n.Kind) && !hasLog[n.Offset] {
-			if err := l.orphanIndex(n); err != nil {
-				return err
-			}
+			l.orphanIndex(n)
 		}
 	}
+	if l.p.Compat || l.p.Policy == PointInTime {
+		return l.removeOrphans() // nothing is refused
+	}
+	return nil
+}
+
+// removeOrphans removes the indexes without a log file, once it is clear that the log is opened.
+func (l *loader) removeOrphans() error {
+	for _, n := range l.orphans {
+		if err := l.remove(n.Path(l.p.Dir)); err != nil {
+			return err
+		}
+	}
+	l.orphans = nil
 	return nil
 }
 
@@ -272,7 +295,7 @@ func isIndex(k segment.Kind) bool {
 
 // orphanIndex is an index without a log file. There is nothing to be done with it, and a broker removes it. A power cut
 // leaves one where a segment was just begun; anywhere else a log file is missing.
-func (l *loader) orphanIndex(n segment.Name) error {
+func (l *loader) orphanIndex(n segment.Name) {
 	_, later := l.segments.Higher(n.Offset)
 	lost := later
 	if l.us {
@@ -280,10 +303,9 @@ func (l *loader) orphanIndex(n segment.Name) error {
 	} else {
 		lost = lost || l.foreign.Marker || n.Offset < l.foreign.RecoveryPoint()
 	}
-	path := n.Path(l.p.Dir)
-	l.find(Finding{Path: path, Decision: RemoveStale, Problem: lost, Offset: n.Offset, End: -1,
+	l.find(Finding{Path: n.Path(l.p.Dir), Decision: RemoveStale, Problem: lost, Offset: n.Offset, End: -1,
 		Reason: "there is no log file with this base offset: it was removed, or was never made durable"})
-	return l.remove(path)
+	l.orphans = append(l.orphans, n)
 }
 
 // remove removes a file, unless nothing is to be changed.
@@ -318,6 +340,9 @@ func (l *loader) loadEmpty() error {
 			return nil
 		}
 		return fmt.Errorf("%w: %s", ErrNotLog, l.p.Dir)
+	}
+	if err := l.removeOrphans(); err != nil {
+		return err
 	}
 	return l.beginAt(start)
 }
@@ -434,6 +459,20 @@ func (l *loader) refuse(f Finding) error {
 		return nil
 	}
 	return l.refused()
+}
+
+// refuseUnreadable turns a bad batch that was met in bytes which had not to be scanned into a refusal.
+func (l *loader) refuseUnreadable(err error) error {
+	bad, ok := errors.AsType[*segment.CorruptError](err)
+	if _, refused := errors.AsType[*RefusedError](err); refused || !ok {
+		return err
+	}
+	f := Finding{Path: bad.Path, Position: bad.Position, Bytes: -1, Offset: -1, End: -1, Problem: true, Err: bad.Err,
+		Reason: "these bytes were reported durable, so something changed them later: " + bad.Err.Error()}
+	if bad.LastOffset >= 0 {
+		f.Offset = bad.LastOffset + 1
+	}
+	return l.refuse(f)
 }
 
 func (l *loader) refused() error {

@@ -3,7 +3,6 @@ package recovery
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/oncelog/oncelog/index"
 	"github.com/oncelog/oncelog/producerstate"
@@ -216,27 +215,24 @@ func (r *replay) noteFirstCount(b record.Batch, known bool) {
 	_ = r.m.SetNamed(producerstate.Named{ID: id, FirstCount: first})
 }
 
-// checkTxnIndexes looks at the transaction indexes below the recovery point, which nothing else verifies, and makes those
-// anew that cannot be right. There are few: a segment without an aborted transaction has none.
+// checkTxnIndexes makes those transaction indexes anew that cannot be right. There are few: a segment without an aborted
+// transaction has none.
 func (l *loader) checkTxnIndexes() error {
 	for _, n := range l.names {
-		if n.Kind != segment.KindTxnIndex || n.Suffix != "" {
-			continue
+		if s, ok := l.txnIndexOf(n); ok && l.renewsTxnIndex(s) {
+			if err := checkTxnIndex(s); errors.Is(err, index.ErrCorrupt) {
+				l.txnBad = append(l.txnBad, txnDamage{name: n, err: err})
+			} else if err != nil {
+				return err
+			}
 		}
-		s, ok := l.segments.Get(n.Offset)
+	}
+	for _, d := range l.txnBad {
+		s, ok := l.txnIndexOf(d.name)
 		if !ok {
-			continue
+			continue // it has been cut off with its segment
 		}
-		err := s.WithIndexes(func(_ *index.Offset, _ *index.Time, x *index.Txn) error { return x.SanityCheck() })
-		switch {
-		case err == nil:
-			continue
-		case errors.Is(err, index.ErrUnsupportedVersion):
-			return fmt.Errorf("recovery: %w", err)
-		case !errors.Is(err, index.ErrCorrupt):
-			return fmt.Errorf("recovery: %w", err)
-		}
-		l.find(Finding{Path: filepath.Join(l.p.Dir, n.String()), Decision: Rebuild, Problem: true, Reason: err.Error(), Err: err})
+		l.find(Finding{Path: d.name.Path(l.p.Dir), Decision: Rebuild, Problem: true, Reason: d.err.Error(), Err: d.err})
 		if l.p.ReadOnly {
 			continue
 		}

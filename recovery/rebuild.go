@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/oncelog/oncelog/index"
 	"github.com/oncelog/oncelog/internal/checkpoint"
@@ -125,8 +126,14 @@ func (l *loader) loadEpochs() error {
 	case l.foreign.LeaderEpochs == nil:
 		from = placeInLog{}
 	}
-	if err := l.epochsFromLog(cache, from); err != nil {
+	odd, err := l.epochsFromLog(cache, from)
+	if err != nil {
 		return err
+	}
+	if odd {
+		if cache, err = l.epochsAnew(cache); err != nil {
+			return err
+		}
 	}
 	if l.foreign.LeaderEpochs == nil && len(cache.Entries()) > 0 {
 		l.find(Finding{Path: path, Decision: Rebuild, Problem: true, Reason: "is missing"})
@@ -136,8 +143,27 @@ func (l *loader) loadEpochs() error {
 	return nil
 }
 
-// epochsFromLog enters the leader epochs of the batches from a place on. Kafka: LogSegment.recover.
-func (l *loader) epochsFromLog(cache *leaderepoch.Cache, from placeInLog) error {
+// epochsAnew takes the leader epochs from all of the log, where what is on record contradicts it. There is no checksum in
+// the file: a digit that was changed is found by the batches only.
+func (l *loader) epochsAnew(old *leaderepoch.Cache) (*leaderepoch.Cache, error) {
+	path := filepath.Join(l.p.Dir, LeaderEpochFileName)
+	cache := leaderepoch.New(l.fsys, path, l.p.ReadOnly)
+	if _, err := l.epochsFromLog(cache, placeInLog{}); err != nil {
+		return nil, err
+	}
+	cache.TruncateFromStart(l.kafkaLogStart())
+	if slices.Equal(cache.Entries(), old.Entries()) {
+		return old, nil // the batches contradict one another
+	}
+	l.find(Finding{Path: path, Decision: Rebuild, Problem: true,
+		Reason: fmt.Sprintf("leader epochs %v are not those of the batches, %v", old.Entries(), cache.Entries())})
+	return cache, nil
+}
+
+// epochsFromLog enters the leader epochs of the batches from a place on. odd tells that a batch has another epoch than the
+// cache says. Kafka: LogSegment.recover.
+func (l *loader) epochsFromLog(cache *leaderepoch.Cache, from placeInLog) (odd bool, err error) {
+	start := l.kafkaLogStart() // the epochs below are forgotten
 	for s := range l.segments.All() {
 		begin := int64(0)
 		switch {
@@ -151,24 +177,27 @@ func (l *loader) epochsFromLog(cache *leaderepoch.Cache, from placeInLog) error 
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("recovery: %w", err)
+			return false, fmt.Errorf("recovery: %w", err)
 		}
 		c := s.ScanHeaders(begin, size)
 		for c.Next() {
 			h := c.Header()
-			latest, any := cache.Latest()
-			if h.Magic < record.Magic || h.PartitionLeaderEpoch < 0 || any && h.PartitionLeaderEpoch <= latest.Epoch {
+			if h.Magic < record.Magic || h.PartitionLeaderEpoch < 0 {
 				continue
 			}
-			if _, err := cache.Assign(h.PartitionLeaderEpoch, h.BaseOffset); err != nil {
-				return fmt.Errorf("recovery: %w", err)
+			if latest, any := cache.Latest(); !any || h.PartitionLeaderEpoch > latest.Epoch {
+				if _, err := cache.Assign(h.PartitionLeaderEpoch, h.BaseOffset); err != nil {
+					return false, fmt.Errorf("recovery: %w", err)
+				}
+			} else if e, ok := cache.EpochForOffset(h.BaseOffset); h.BaseOffset >= start && (!ok || e != h.PartitionLeaderEpoch) {
+				odd = true
 			}
 		}
 		if err := c.Err(); err != nil {
-			return fmt.Errorf("recovery: %w", err)
+			return false, fmt.Errorf("recovery: %w", err)
 		}
 	}
-	return nil
+	return odd, nil
 }
 
 // flushEpochs stores the leader epochs if they changed. The state file learns the new content first, so that a crash in
@@ -195,11 +224,7 @@ func (l *loader) flushEpochs() error {
 
 // setLogStart takes the log start from whoever set it last, and keeps it inside the log.
 func (l *loader) setLogStart() error {
-	start := l.foreign.LogStart()
-	if slot, found := l.file.Newest(); found && (l.us || !l.foreign.KafkaDir) {
-		start = max(start, slot.LogStart)
-	}
-	l.logStart = max(start, l.segments.First().BaseOffset())
+	l.logStart = max(l.kafkaLogStart(), l.segments.First().BaseOffset())
 	if l.logStart > l.end.Offset {
 		l.find(Finding{Path: l.p.Dir, Decision: Clamp, Problem: !l.us || !l.scanned, Position: -1, Bytes: -1, Offset: l.end.Offset, End: l.logStart,
 			Reason: fmt.Sprintf("the log start, %d, lies behind the log end and is moved there; a broker would delete the whole log", l.logStart)})

@@ -50,13 +50,28 @@ func (s *Segment) Locate(offset, end int64) (pos int64, h Header, found bool, er
 // the walk.
 func (c *HeaderScanner) find(offset int64) (h Header, found bool, err error) {
 	found = c.header.Size > 0 && c.header.LastOffset >= offset
-	for !found && c.Next() {
+	for !found && err == nil && c.Next() {
 		found = c.header.LastOffset >= offset
+		err = c.belowBase()
 	}
-	h, err = c.header, c.tail.failure()
+	h = c.header
+	if err == nil {
+		err = c.tail.failure()
+	}
 	c.done = true
 	c.w.release()
 	return h, found, err
+}
+
+// belowBase is the error about a batch with an offset below the segment's: it was changed after it was stored, and to pass
+// over it would be to deny that it exists. Too large an offset is another matter: old brokers wrote such.
+func (c *HeaderScanner) belowBase() error {
+	h, base := &c.header, c.w.s.base
+	if h.BaseOffset >= base {
+		return nil
+	}
+	return &CorruptError{Path: c.w.s.Path(), Position: h.Position, LastOffset: -1,
+		Err: &OrderError{BaseOffset: h.BaseOffset, LastOffset: h.LastOffset, Want: base}}
 }
 
 // failure returns why a walk over bytes that should be good ended before their end.

@@ -163,8 +163,8 @@ func (r Records) WriteTo(w io.Writer) (n int64, err error) {
 	return n, nil
 }
 
-// Batches yields the whole batches of the range with their checksums verified. A batch that the end of the range cuts off
-// is left out. A damaged batch ends the sequence with a *CorruptError, a failed read with its error. The bytes are valid
+// Batches yields the whole batches of the range with their checksums verified, and that their offsets ascend. A batch that
+// the end of the range cuts off is left out. A damaged batch ends the sequence with a *CorruptError, a failed read with its error. The bytes are valid
 // until the next step.
 func (r Records) Batches() iter.Seq2[BatchAt, error] {
 	return func(yield func(BatchAt, error) bool) {
@@ -176,7 +176,7 @@ func (r Records) Batches() iter.Seq2[BatchAt, error] {
 			return
 		}
 		s := r.hold.s
-		c := s.ScanWith(r.Position, r.Position+int64(r.Size), ScanOptions{})
+		c := s.ScanWith(r.Position, r.Position+int64(r.Size), ScanOptions{Ordered: true})
 		c.w.step = min(r.Size, maxStep)
 		for c.Next() {
 			if s.cuts.Load() != r.hold.cuts {
