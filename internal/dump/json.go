@@ -34,8 +34,9 @@ func (o Options) withDefaults() Options {
 // maxTextBytes is the most that is read of partition.metadata.
 const maxTextBytes = 64 << 10
 
-// WriteJSON writes the document of a partition directory, without a line end. damaged tells whether it says of damage.
-// After an error the document is not complete.
+// WriteJSON writes the document of a partition directory, without a line end. damaged tells whether it says of damage other
+// than zeros at the end of the last segment, which every running writer has there. After an error the document is not
+// complete.
 func WriteJSON(ctx context.Context, w io.Writer, fsys vfs.FS, dir string, o Options) (damaged bool, err error) {
 	d, err := List(fsys, dir)
 	if err != nil {
@@ -43,24 +44,31 @@ func WriteJSON(ctx context.Context, w io.Writer, fsys vfs.FS, dir string, o Opti
 	}
 	j := document{encoder: newEncoder(w), ctx: ctx, fsys: fsys, dir: d, o: o.withDefaults(), end: -1}
 	if err := j.write(); err != nil {
-		return j.damage != nil, err
+		return j.problem, err
 	}
-	return j.damage != nil, j.flush()
+	return j.problem, j.flush()
 }
 
 // document writes one directory. Steps that read return the error of reading; that of writing stays in the encoder.
 type document struct {
 	*encoder
-	ctx    context.Context
-	fsys   vfs.FS
-	dir    *Dir
-	o      Options
-	end    int64
-	damage *Damage // the first
+	ctx     context.Context
+	fsys    vfs.FS
+	dir     *Dir
+	o       Options
+	end     int64
+	damage  *Damage // the first
+	problem bool    // there is damage that no running writer leaves
+	last    int64   // base offset of the last segment with a .log
 }
 
 func (j *document) write() error {
 	j.begin('{')
+	for _, s := range j.dir.Segments {
+		if _, ok := s.Of[segment.KindLog]; ok {
+			j.last = s.Base
+		}
+	}
 	j.keyStr("dir", filepath.Base(j.dir.Path))
 	j.key("segments")
 	j.begin('[')
@@ -89,18 +97,21 @@ func (j *document) write() error {
 	}
 	j.encoder.end(']')
 	if j.damage != nil {
-		j.damaged("damage", j.damage)
+		j.putDamage(j.damage)
 	}
 	j.encoder.end('}')
 	return nil
 }
 
 // damaged writes a damage, and remembers the first of the directory.
-func (j *document) damaged(key string, d *Damage) {
-	if j.damage == nil {
-		j.damage = d
-	}
-	j.key(key)
+func (j *document) damaged(d *Damage) {
+	j.note(d)
+	j.problem = true
+	j.putDamage(d)
+}
+
+func (j *document) putDamage(d *Damage) {
+	j.key("damage")
 	j.begin('{')
 	j.keyStr("file", d.File)
 	j.keyInt("position", d.Position)
@@ -151,7 +162,7 @@ func (j *document) file(base int64, k segment.Kind, f File) error {
 			j.begin('{')
 			defer j.encoder.end('}')
 		}
-		j.damaged("damage", notRegular(f))
+		j.damaged(notRegular(f))
 		return nil
 	}
 	switch k {
@@ -189,7 +200,7 @@ func (j *document) table(key, path string, base int64, isTime bool) error {
 	}
 	j.encoder.end(']')
 	if t.Damage != nil {
-		j.damaged("damage", t.Damage)
+		j.damaged(t.Damage)
 	}
 	j.encoder.end('}')
 	return j.err
@@ -212,7 +223,7 @@ func (j *document) txnTable(path string) error {
 		j.begin('{')
 		j.keyInt("version", int64(e.Version))
 		if e.Damage != nil {
-			j.damaged("damage", e.Damage)
+			j.damaged(e.Damage)
 		} else {
 			j.keyInt("producerId", e.ProducerID)
 			j.keyInt("firstOffset", e.FirstOffset)
@@ -233,7 +244,7 @@ func (j *document) snapshot(f File) error {
 	defer j.encoder.end('}')
 	j.keyStr("file", f.Name)
 	if f.Kind != vfs.Regular {
-		j.damaged("damage", notRegular(f))
+		j.damaged(notRegular(f))
 		return nil
 	}
 	s, err := OpenSnapshot(j.ctx, j.fsys, j.dir.join(f))
@@ -248,7 +259,7 @@ func (j *document) snapshot(f File) error {
 		j.keyInt("count", int64(s.Count))
 	}
 	if s.Damage != nil {
-		j.damaged("damage", s.Damage)
+		j.damaged(s.Damage)
 		return nil
 	}
 	j.key("entries")
@@ -287,6 +298,7 @@ func (j *document) texts() error {
 	case errors.Is(err, vfs.ErrTooLarge):
 		j.null()
 		j.note(&Damage{File: kafkadir.MetadataFile, Position: maxTextBytes, Reason: "too large"})
+		j.problem = true
 	case err != nil:
 		return fmt.Errorf("dump: %w", err)
 	default:
@@ -312,6 +324,7 @@ func (j *document) leaderEpochs() error {
 	switch {
 	case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, checkpoint.ErrUnsupportedVersion), errors.Is(err, vfs.ErrTooLarge):
 		j.note(&Damage{File: leaderepoch.FileName, Reason: err.Error()})
+		j.problem = true
 	case err != nil:
 		return fmt.Errorf("dump: %w", err)
 	}

@@ -42,7 +42,13 @@ func (j *document) log(base int64, path string) error {
 		j.encoder.end('}')
 	}
 	if d := r.Damage(); d != nil {
-		j.damaged("damage", d)
+		zeros, err := r.ZeroTail()
+		if err != nil {
+			return err
+		}
+		j.note(d)
+		j.problem = j.problem || !zeros || base != j.last
+		j.putDamage(d)
 	}
 	j.keyInt("validBytes", r.Position())
 	return j.err

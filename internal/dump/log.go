@@ -220,6 +220,30 @@ func (r *LogReader) Rejected() *Entry {
 // Damage is why the walk stopped before the end of the file, or nil.
 func (r *LogReader) Damage() *Damage { return r.damage }
 
+// ZeroTail tells whether nothing but zeros lies between the damage and the end of the file: space that a writer reserved
+// and had no time to give back.
+func (r *LogReader) ZeroTail() (bool, error) {
+	if r.damage == nil || r.size > MaxFileBytes {
+		return false, nil
+	}
+	for pos := r.pos; pos < r.size; {
+		if err := r.ctx.Err(); err != nil {
+			return false, err
+		}
+		p := r.view(pos, min(readStep, r.size-pos))
+		if r.err != nil {
+			return false, r.err
+		}
+		for _, b := range p {
+			if b != 0 {
+				return false, nil
+			}
+		}
+		pos += int64(len(p))
+	}
+	return true, nil
+}
+
 // Position is the end of the good entries.
 func (r *LogReader) Position() int64 { return r.pos }
 

@@ -1,0 +1,353 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/oncelog/oncelog/internal/vfs"
+	"github.com/oncelog/oncelog/recovery"
+	"github.com/oncelog/oncelog/segment"
+	"github.com/oncelog/oncelog/wal"
+)
+
+// recoverSchema is the version of the document that recover writes.
+const recoverSchema = "oncelog.recover/1"
+
+// policies are the values of --policy.
+var policies = map[string]wal.Policy{
+	"strict": wal.Strict, "tolerate-torn-tail": wal.TolerateTornTail, "point-in-time": wal.PointInTime,
+}
+
+type recoverOptions struct {
+	policy                  string
+	apply, removeKept, json bool
+}
+
+func (a *app) recoverCommand() *cobra.Command {
+	var o recoverOptions
+	cmd := &cobra.Command{
+		Use:   "recover DIR",
+		Short: "Show, or with --apply do, what brings a partition back into order",
+		Long: `Show which bytes of a partition would be kept aside, cut, trimmed, removed or made anew; with --apply do it, and leave
+the log closed in order. Whatever is cut is copied into a file oncelog.cut-… in the directory first.
+
+The policies:
+  strict              refuse whenever there is a byte to cut that is not zero
+  tolerate-torn-tail  cut what an interrupted write left behind, refuse damage
+  point-in-time       cut at the first bad byte, as Kafka does, and remove every later segment
+
+--remove-kept shows the files with the copies that earlier recoveries made, and with --apply removes them; nothing else is
+done then.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.recover(cmd.Context(), args[0], o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.policy, "policy", "tolerate-torn-tail", "what may be cut: strict, tolerate-torn-tail or point-in-time")
+	f.BoolVar(&o.apply, "apply", false, "do it")
+	f.BoolVar(&o.removeKept, "remove-kept", false, "be about the files oncelog.cut-… only")
+	f.BoolVar(&o.json, "json", false, "write JSON")
+	return cmd
+}
+
+// recoverResult is the answer to recover.
+type recoverResult struct {
+	Schema   string    `json:"schema"`
+	Path     string    `json:"path"`
+	Policy   string    `json:"policy"`
+	Applied  bool      `json:"applied"`
+	Refused  bool      `json:"refused"`
+	LogStart int64     `json:"logStart"`
+	LogEnd   int64     `json:"logEnd"`
+	BytesCut int64     `json:"bytesCut"` // and kept aside; a plan counts what it knows
+	Trimmed  int64     `json:"bytesTrimmed"`
+	Findings []finding `json:"findings"`
+}
+
+// keptResult is the answer to recover --remove-kept.
+type keptResult struct {
+	Schema  string     `json:"schema"`
+	Path    string     `json:"path"`
+	Applied bool       `json:"applied"`
+	Kept    []keptFile `json:"kept"`
+}
+
+// keptFile is a copy of what was cut.
+type keptFile struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+func (a *app) recover(ctx context.Context, arg string, o recoverOptions) error {
+	policy, ok := policies[o.policy]
+	if !ok {
+		return fmt.Errorf("--policy %s is none of strict, tolerate-torn-tail and point-in-time", quote(o.policy))
+	}
+	t, err := a.findPartition(arg)
+	if err != nil {
+		return err
+	}
+	if o.removeKept {
+		r, err := a.removeKept(t.path, o.apply)
+		if err != nil {
+			return err
+		}
+		return a.printKept(r, o.json)
+	}
+	recoverOrPlan := a.planRecovery
+	if o.apply {
+		recoverOrPlan = a.applyRecovery
+	}
+	r, err := recoverOrPlan(ctx, t.path, policy)
+	if err != nil {
+		return err
+	}
+	r.Schema, r.Path, r.Policy = recoverSchema, t.path, o.policy
+	if r.Findings == nil {
+		r.Findings = []finding{}
+	}
+	if err := a.printRecovery(r, o); err != nil {
+		return err
+	}
+	if r.Refused {
+		return errProblems
+	}
+	return nil
+}
+
+// planRecovery finds out what would be done.
+func (a *app) planRecovery(ctx context.Context, dir string, policy wal.Policy) (*recoverResult, error) {
+	reader := *a
+	reader.fsys = readOnlyFS{a.fsys}
+	p, err := reader.inspectPartition(ctx, dir, policy, false)
+	if errors.Is(err, recovery.ErrNotLog) || err == nil && p.Segments == 0 && !p.found.refused() {
+		return nil, errNoLog(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &recoverResult{Findings: p.Findings, Refused: p.found.refused()}
+	if p.Open != nil {
+		r.LogStart, r.LogEnd = p.Open.LogStart, p.Open.LogEnd
+	}
+	if policy == wal.PointInTime && p.Open != nil && r.Refused {
+		if err := reader.planAsKafka(dir, r); err != nil {
+			return nil, err
+		}
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		n := segment.Parse(f.File)
+		cuts := f.Decision == recovery.CutTail.String() || f.Decision == recovery.CutSegment.String()
+		if f.Position == nil && f.Decision == recovery.CutSegment.String() {
+			f.Position = known(0)
+		}
+		if !cuts || f.Position == nil || f.End == nil {
+			if f.Decision == recovery.TrimZeros.String() && f.End != nil {
+				r.Trimmed += *f.End - *f.Position
+			}
+			continue
+		}
+		r.BytesCut += *f.End - *f.Position
+		if f.Kept, err = a.freeCutName(dir, n.Offset, *f.Position); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// planAsKafka turns the first refusal into the cut that point-in-time makes of it: everything behind the first bad byte
+// goes, all later segments with it.
+func (a *app) planAsKafka(dir string, r *recoverResult) error {
+	at := -1
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if f.refuses() && f.Position != nil && segment.Parse(f.File).Kind == segment.KindLog {
+			at = i
+			break
+		}
+	}
+	if at < 0 {
+		return nil // what is refused is no damage of a log file: no policy helps
+	}
+	first := r.Findings[at]
+	base := segment.Parse(first.File).Offset
+	entries, err := a.fsys.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	list := r.Findings[:at:at]
+	for _, e := range entries {
+		n := segment.Parse(e.Name)
+		if n.Kind != segment.KindLog || n.Suffix != "" || n.Offset < base || e.Kind != vfs.Regular {
+			continue
+		}
+		info, err := a.fsys.Stat(filepath.Join(dir, e.Name))
+		if err != nil {
+			return err
+		}
+		f := finding{File: e.Name, Problem: true, Decision: recovery.CutSegment.String(), Position: known(0), End: known(info.Size),
+			Offset: known(n.Offset), Reason: "lies behind the place where the log then ends"}
+		if n.Offset == base {
+			f = first
+			f.Decision, f.End, f.LastOffset, f.NextGood = recovery.CutTail.String(), known(info.Size), nil, nil
+		}
+		list = append(list, f)
+	}
+	r.Findings, r.Refused, r.LogEnd = list, false, *first.Offset
+	return nil
+}
+
+// freeCutName is the name that recovery gives the copy of what it cuts at a place.
+func (a *app) freeCutName(dir string, base, position int64) (string, error) {
+	for n := int64(0); ; n++ {
+		name := segment.Name{Kind: segment.KindCut, Offset: base, Position: position, Number: n}.String()
+		there, err := a.exists(filepath.Join(dir, name))
+		if err != nil || !there {
+			return name, err
+		}
+	}
+}
+
+// applyRecovery opens the log for writing, which recovers it, and closes it in order.
+func (a *app) applyRecovery(ctx context.Context, dir string, policy wal.Policy) (*recoverResult, error) {
+	reader := *a
+	reader.fsys = readOnlyFS{a.fsys}
+	// A directory without a log is not made one, and one that cannot be read within reason is not opened.
+	p, err := reader.inspectPartition(ctx, dir, policy, false)
+	if errors.Is(err, recovery.ErrNotLog) || err == nil && p.Segments == 0 && !p.found.refused() {
+		return nil, errNoLog(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.Open == nil {
+		return &recoverResult{Findings: p.Findings, Refused: true}, nil
+	}
+	l, err := wal.OpenFS(ctx, a.fsys, dir, wal.Options{DamagePolicy: policy, Now: a.now})
+	var refused *recovery.RefusedError
+	if errors.As(err, &refused) {
+		r := resultOf(dir, refused.Report)
+		r.Refused = true
+		return r, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	report := l.RecoveryReport()
+	if err := l.Close(); err != nil {
+		return nil, err
+	}
+	r := resultOf(dir, &report)
+	r.Applied = true
+	return r, nil
+}
+
+func resultOf(dir string, report *recovery.Report) *recoverResult {
+	r := &recoverResult{LogStart: report.LogStart, LogEnd: report.LogEnd, BytesCut: report.BytesCut, Trimmed: report.BytesTrimmed}
+	for _, f := range report.Findings {
+		r.Findings = append(r.Findings, ofRecovery(dir, f))
+	}
+	return r
+}
+
+// removeKept lists the files with copies of what was cut, and with apply removes them.
+func (a *app) removeKept(dir string, apply bool) (r *keptResult, err error) {
+	if apply {
+		// A recovery that is under way makes a copy before it cuts: nobody may be writing.
+		lock, err := a.fsys.Lock(filepath.Join(dir, lockName), 0, 1, true)
+		if errors.Is(err, vfs.ErrLocked) {
+			return nil, fmt.Errorf("%s: %w: nothing was removed", quote(dir), wal.ErrLocked)
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, lock.Close()) }()
+	}
+	entries, err := a.fsys.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	r = &keptResult{Schema: recoverSchema, Path: dir, Applied: apply, Kept: []keptFile{}}
+	for _, e := range entries {
+		if segment.Parse(e.Name).Kind != segment.KindCut || e.Kind != vfs.Regular {
+			continue
+		}
+		path := filepath.Join(dir, e.Name)
+		info, err := a.fsys.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if apply {
+			if err := a.fsys.Remove(path); err != nil {
+				return nil, err
+			}
+		}
+		r.Kept = append(r.Kept, keptFile{Name: e.Name, Bytes: info.Size})
+	}
+	if apply {
+		err = a.fsys.SyncDir(dir)
+	}
+	return r, err
+}
+
+// lockName is the file that a writer holds a lock on.
+var lockName = segment.Name{Kind: segment.KindLock}.String()
+
+func (a *app) printRecovery(r *recoverResult, o recoverOptions) error {
+	if o.json {
+		return writeJSON(a.out, r)
+	}
+	w := bufio.NewWriter(a.out)
+	fmt.Fprintf(w, "partition %s\n", quote(r.Path))
+	fmt.Fprintf(w, "  policy    %s\n", r.Policy)
+	for i := range r.Findings {
+		fmt.Fprintf(w, "  %s\n", strings.Replace(r.Findings[i].line(), ", kept in ", keptWord(r.Applied), 1))
+	}
+	fmt.Fprintf(w, "  result    %s\n", r.outcome())
+	return w.Flush()
+}
+
+func (a *app) printKept(r *keptResult, asJSON bool) error {
+	if asJSON {
+		return writeJSON(a.out, r)
+	}
+	w := bufio.NewWriter(a.out)
+	fmt.Fprintf(w, "partition %s\n", quote(r.Path))
+	for _, k := range r.Kept {
+		fmt.Fprintf(w, "  %s, %s\n", k.Name, count(k.Bytes, "byte"))
+	}
+	switch {
+	case len(r.Kept) == 0:
+		fmt.Fprintf(w, "  no files were kept\n")
+	case r.Applied:
+		fmt.Fprintf(w, "  %s removed\n", count(len(r.Kept), "file"))
+	default:
+		fmt.Fprintf(w, "  nothing was changed; --apply removes them\n")
+	}
+	return w.Flush()
+}
+
+func keptWord(applied bool) string {
+	if applied {
+		return ", kept in "
+	}
+	return ", to be kept in "
+}
+
+func (r *recoverResult) outcome() string {
+	log := fmt.Sprintf("log from offset %d to %d, %s kept aside and cut, %s trimmed",
+		r.LogStart, r.LogEnd, count(r.BytesCut, "byte"), count(r.Trimmed, "zero byte"))
+	switch {
+	case r.Refused:
+		return "refused; nothing was changed"
+	case r.Applied:
+		return "done: " + log
+	}
+	return "planned: " + log + "; nothing was changed, --apply does it"
+}
