@@ -246,7 +246,6 @@ func TestBadInput_AuxiliaryFiles(t *testing.T) {
 							}
 						case undetectable(name, closed, err):
 							limits++
-							t.Logf("%s, %s: %v", name, how.name, err)
 						case err != nil:
 							t.Errorf("seed %d: %s, %s: %v", seed, name, how.name, err)
 						}
