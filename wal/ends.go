@@ -10,11 +10,15 @@ type place struct {
 	offset   int64
 	segment  int64 // base offset of the segment
 	position int64 // byte in the segment's .log
+	into     int64 // how far the offset lies behind the base offset of the batch that begins there; 0 where it does not
 }
 
 func offsetOnly(offset int64) place { return place{offset: offset, segment: -1, position: -1} }
 
 func (p place) resolved() bool { return p.segment >= 0 }
+
+// readable is the first offset that readers who stop at the place do not get: they get whole batches.
+func (p place) readable() int64 { return p.offset - p.into }
 
 // ends is what readers may see: a consistent reading of the log's offsets.
 type ends struct {
@@ -35,7 +39,7 @@ func (e *ends) lastStable() place {
 	return e.high
 }
 
-const endWords = 12
+const endWords = 14
 
 // published holds one value of ends for any number of readers that take no lock. The writer is alone (it holds
 // Log.mu). It is a sequence lock: seq is odd while the words change, and a reader that saw it odd or changed reads
@@ -73,17 +77,17 @@ func (e *ends) pack() [endWords]int64 {
 	return [endWords]int64{
 		e.logStart, e.recovery, e.truncations,
 		e.end.offset, e.end.segment, e.end.position,
-		e.high.offset, e.high.segment, e.high.position,
-		e.unstable.offset, e.unstable.segment, e.unstable.position,
+		e.high.offset, e.high.segment, e.high.position, e.high.into,
+		e.unstable.offset, e.unstable.segment, e.unstable.position, e.unstable.into,
 	}
 }
 
 func unpackEnds(w *[endWords]int64) ends {
 	return ends{
 		logStart: w[0], recovery: w[1], truncations: w[2],
-		end:      place{w[3], w[4], w[5]},
-		high:     place{w[6], w[7], w[8]},
-		unstable: place{w[9], w[10], w[11]},
+		end:      place{w[3], w[4], w[5], 0},
+		high:     place{w[6], w[7], w[8], w[9]},
+		unstable: place{w[10], w[11], w[12], w[13]},
 	}
 }
 

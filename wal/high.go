@@ -46,31 +46,46 @@ func (l *Log) setUnstable() {
 	}
 	p := place{offset: m.Offset, segment: m.SegmentBase, position: m.Position}
 	if !p.resolved() || p.offset < l.ends.logStart {
-		p = l.resolve(max(p.offset, l.ends.logStart))
+		p = l.tryResolve(max(p.offset, l.ends.logStart))
 	}
 	l.ends.unstable = p
 }
 
-// resolve finds the byte of an offset. An offset that is not in the log stays without one. The caller holds mu.
+// tryResolve is resolve for a place that nobody reads up to yet: one whose byte cannot be found now stays without, and is
+// looked for again by the first read that needs it, which reports why. The caller holds mu.
+func (l *Log) tryResolve(offset int64) place {
+	p, err := l.resolve(offset)
+	if err != nil {
+		l.warn("position of an offset", err)
+	}
+	return p
+}
+
+// resolve finds the byte of an offset. An offset above the visible end stays without one, and so does one of which an
+// error says that it was not found. The caller holds mu.
 //
 // In Compat an offset inside a batch becomes that batch's base offset, and one inside a gap the next batch's, as in
 // Kafka (UnifiedLog.maybeConvertToOffsetMetadata); else the offset stays as it was given.
-func (l *Log) resolve(offset int64) place {
-	if offset == l.end.offset {
-		return l.end
+func (l *Log) resolve(offset int64) (place, error) {
+	end := l.ends.end
+	switch {
+	case offset == end.offset:
+		return end, nil
+	case offset > end.offset:
+		return offsetOnly(offset), nil
 	}
-	p, found, err := l.locate(&l.set, offset, l.end)
+	p, found, err := l.locate(&l.set, offset, end)
 	if err != nil {
-		l.warn("position of an offset", err)
-		return offsetOnly(offset)
+		return offsetOnly(offset), err
 	}
 	if !found {
-		return offsetOnly(offset)
+		p = end // no batch lies between
 	}
 	if !l.opts.Compat {
+		p.into = max(0, offset-p.offset)
 		p.offset = offset
 	}
-	return p
+	return p, nil
 }
 
 // UpdateHighWatermark sets the high watermark, which readers at HighWatermark and TxnCommitted stop at, and returns
@@ -102,13 +117,16 @@ func (l *Log) UpdateHighWatermark(offset int64) (int64, error) {
 }
 
 // limit is where a reader at an isolation level stops, with its byte. It takes mu only where the byte is not known yet.
-func (l *Log) limit(e *ends, i Isolation) place {
+func (l *Log) limit(e *ends, i Isolation) (place, error) {
 	p := e.limit(i)
-	if p.resolved() || i == LogEnd {
-		return p
+	if p.resolved() {
+		return p, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed {
+		return p, ErrClosed
+	}
 	return l.resolveLimit(i)
 }
 
@@ -124,13 +142,21 @@ func (e *ends) limit(i Isolation) place {
 
 // resolveLimit finds the bytes of the high watermark and the last stable offset and keeps them. Kafka:
 // UnifiedLog.fetchHighWatermarkMetadata and fetchLastStableOffsetMetadata. The caller holds mu.
-func (l *Log) resolveLimit(i Isolation) place {
+func (l *Log) resolveLimit(i Isolation) (place, error) {
 	if !l.ends.high.resolved() {
-		l.setHigh(l.resolve(l.ends.high.offset))
+		p, err := l.resolve(l.ends.high.offset)
+		if err != nil {
+			return p, err
+		}
+		l.setHigh(p)
 	}
 	if u := l.ends.unstable; i == TxnCommitted && u.offset >= 0 && u.offset < l.ends.high.offset && !u.resolved() {
-		l.ends.unstable = l.resolve(u.offset)
+		p, err := l.resolve(u.offset)
+		if err != nil {
+			return p, err
+		}
+		l.ends.unstable = p
 	}
 	l.publish()
-	return l.ends.limit(i)
+	return l.ends.limit(i), nil
 }

@@ -79,7 +79,10 @@ func (l *Log) readOnce(start int64, o ReadOptions, e *ends) (Fetch, error) {
 	if start < e.logStart || start > e.end.offset {
 		return Fetch{}, &OffsetError{Offset: start, LogStart: e.logStart, LogEnd: e.end.offset}
 	}
-	limit := l.limit(e, o.Isolation)
+	limit, err := l.limit(e, o.Isolation)
+	if err != nil {
+		return Fetch{}, err
+	}
 	set := l.segments.Load()
 	f := Fetch{Offsets: offsetsOf(e)}
 	if o.Isolation == TxnCommitted {

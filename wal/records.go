@@ -28,14 +28,18 @@ import (
 // too. The sequence may be walked again.
 func (l *Log) Records(from int64) iter.Seq2[Stored, error] {
 	e := l.visible.load()
-	until := e.lastStable().offset
+	until, untilErr := l.limit(&e, TxnCommitted)
 	return func(yield func(Stored, error) bool) {
 		c := cursor{l: l, at: from, yield: yield}
-		if err := c.begin(); err != nil {
+		err := c.begin()
+		if err == nil {
+			err = untilErr
+		}
+		if err != nil {
 			yield(Stored{}, err)
 			return
 		}
-		c.run(until)
+		c.run(until.readable())
 	}
 }
 
@@ -53,7 +57,11 @@ func (l *Log) Tail(ctx context.Context, from int64) iter.Seq2[Stored, error] {
 				break
 			}
 			e := l.visible.load()
-			if !c.run(e.lastStable().offset) {
+			var until place
+			if until, err = l.limit(&e, TxnCommitted); err != nil {
+				break
+			}
+			if !c.run(until.readable()) {
 				return
 			}
 			if l.opts.ReadOnly {
@@ -103,12 +111,14 @@ func (c *cursor) run(until int64) bool {
 		}
 		p, err := c.next()
 		if err == nil && len(p.bytes) == 0 {
-			// Nothing is there any more below until, or only a gap.
-			if p.stable <= c.at {
-				return true
+			var gap int64
+			if gap, err = c.gap(); err == nil {
+				if gap == 0 {
+					return true // the end has moved back meanwhile
+				}
+				c.at = min(c.at+gap, until)
+				continue
 			}
-			c.at = min(p.stable, until)
-			continue
 		}
 		if err != nil {
 			c.yield(Stored{}, err)
@@ -121,6 +131,19 @@ func (c *cursor) run(until int64) bool {
 	return true
 }
 
+// gap is how many offsets from the next one on no batch has. The log end has none either.
+func (c *cursor) gap() (n int64, err error) {
+	err = c.l.observe(func(e *ends, set *segment.Set) error {
+		p, found, err := c.l.locate(set, c.at, e.end)
+		if !found {
+			p = e.end
+		}
+		n = max(0, p.offset-c.at)
+		return err
+	})
+	return n, err
+}
+
 // piece is a run of stored bytes that begins with a batch.
 type piece struct {
 	bytes    []byte
@@ -128,7 +151,6 @@ type piece struct {
 	position int64 // of bytes in the segment
 	aborted  []AbortedTxn
 	next     int64 // offset that the first batch must have at least; below it nothing is left to read
-	stable   int64 // last stable offset
 	logEnd   int64
 }
 
@@ -145,7 +167,7 @@ func (c *cursor) next() (p piece, err error) {
 		if err != nil {
 			return p, err
 		}
-		p = piece{position: f.Position, aborted: f.Aborted, next: c.at, stable: f.Offsets.LastStable, logEnd: f.Offsets.LogEnd}
+		p = piece{position: f.Position, aborted: f.Aborted, next: c.at, logEnd: f.Offsets.LogEnd}
 		if f.Records.Size == 0 {
 			return p, f.Close()
 		}

@@ -191,8 +191,11 @@ func (c *cursor) hole(damage *segment.CorruptError, last int64) error {
 
 // gather copies the batch that the walk stands on and some behind it.
 func (c *cursor) gather(set *segment.Set, s *segment.Segment, w *segment.Scanner, view *ends) (p piece, err error) {
-	stable := c.l.limit(view, TxnCommitted)
-	p = piece{segment: s, position: w.Batch().Position, next: c.at, stable: stable.offset, logEnd: view.end.offset}
+	stable, err := c.l.limit(view, TxnCommitted)
+	if err != nil {
+		return p, err
+	}
+	p = piece{segment: s, position: w.Batch().Position, next: c.at, logEnd: view.end.offset}
 	stop := limitIn(s, stable)
 	for more := true; more; more = w.Next() {
 		b := w.Batch()

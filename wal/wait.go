@@ -31,17 +31,24 @@ func (w *waiters) next() <-chan struct{} {
 }
 
 // Wait returns when a record at offset can be read at the isolation level, that is, when the level's end lies above
-// offset. It returns ctx.Err() when the context ends before, ErrClosed when the log is closed, and ErrFailed when it
-// failed and so will not grow.
+// offset, and above the whole batch that holds it. It returns ctx.Err() when the context ends before, ErrClosed when the
+// log is closed, ErrFailed when it failed and so will not grow, and the error of reading where the level ends.
 func (l *Log) Wait(ctx context.Context, offset int64, i Isolation) error {
 	for {
 		changed := l.waiters.next()
 		e := l.visible.load()
-		if e.limit(i).offset > offset {
-			return nil
-		}
-		if l.isClosed.Load() {
+		limit := e.limit(i)
+		if l.isClosed.Load() && limit.readable() <= offset {
 			return ErrClosed
+		}
+		if limit.offset > offset && !limit.resolved() {
+			var err error
+			if limit, err = l.limit(&e, i); err != nil {
+				return err
+			}
+		}
+		if limit.readable() > offset {
+			return nil
 		}
 		if err := l.failure(); err != nil {
 			return err
