@@ -146,6 +146,16 @@ func (f *finding) sameAs(g *finding) bool {
 	return *f.Position == *g.Position
 }
 
+// trims tells whether an open has been found to give back the zeros from a position of a file on.
+func (l *findings) trims(file string, position int64) bool {
+	for i := range l.list {
+		if f := &l.list[i]; f.File == file && f.Position != nil && *f.Position == position && f.Decision == recovery.TrimZeros.String() {
+			return true
+		}
+	}
+	return false
+}
+
 func (l *findings) problems() bool {
 	for i := range l.list {
 		if l.list[i].Problem {

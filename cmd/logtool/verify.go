@@ -201,6 +201,9 @@ func (w *segmentWalk) bad(e *dump.Entry, reason string) {
 // behind reports damage and looks for the place where whole batches begin again. The end of the active segment is left to
 // recovery, which knows what may have been promised.
 func (w *segmentWalk) behind(d *dump.Damage) (again bool, err error) {
+	if w.v.found.trims(w.name(), d.Position) {
+		return false, w.finish(d.Position, false)
+	}
 	s := segment.Open(w.v.fsys, w.v.dir.Path, w.files.Base, segment.Config{ReadOnly: true})
 	defer s.Close()
 	size := w.log.Size()
