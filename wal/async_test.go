@@ -225,7 +225,34 @@ func TestProducer_NextSequenceIsDurable(t *testing.T) {
 			}
 			want += 9
 			check()
+			for range 7 { // and nobody looks meanwhile
+				accept(1)
+			}
+			check()
 		})
+	}
+}
+
+// The first batch of a new epoch makes the log forget the batches before it, which are durable.
+func TestProducer_NextSequenceAtTheEpochBorder(t *testing.T) {
+	l, mem := openMem(t, Options{Sync: SyncCommit})
+	p := openProducer(t, l, "a", 1<<31-2)
+	if _, err := p.Append(counted(1<<31-2, 2)...); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = openFS(t, mem, Options{Sync: SyncCommit})
+	p = openProducer(t, l, "a", 0)
+	if _, _, err := p.appendNext(counted(1<<31, 1), nil); err != nil { // no sync
+		t.Fatal(err)
+	}
+	if n := p.NextSequence(); n != 1<<31 {
+		t.Errorf("next %d", n)
+	}
+	if _, found, err := p.LastPosition(); found || err != nil {
+		t.Errorf("%v, %v", found, err)
 	}
 }
 

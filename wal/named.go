@@ -146,8 +146,8 @@ func (l *Log) openName(s string) (*name, error) {
 		}
 		state.named.FirstCount = int64(first)
 	}
-	if state.isNamed && state.named.Name != "" || state.known {
-		// Also where it is there already: another name is a conflict.
+	if state.known {
+		// Also where the name is there already: another one is a conflict.
 		if err := l.setNamed(producerstate.Named{ID: id, FirstCount: state.named.FirstCount, Name: s}); err != nil {
 			return nil, err
 		}

@@ -458,8 +458,13 @@ func TestProducer_Position(t *testing.T) {
 		if _, err := p.AppendWithPosition([]byte("0/16B3748"), recs...); err != nil {
 			t.Fatal(err)
 		}
-		if len(recs[1].Headers) != 1 || headers[:2][1].Key != "" {
+		if headers[0].Key != "mine" || headers[:2][1].Key != "" {
 			t.Error("the caller's headers were written to")
+		}
+		for s := range l.Records(l.Offsets().LogEnd - 1) {
+			if h := s.Headers; len(h) != 2 || h[0].Key != "mine" || h[1].Key != PositionHeader {
+				t.Errorf("stored headers %+v", h)
+			}
 		}
 		check("0/16B3748", true)
 		if _, err := p.Append(values("3")...); err != nil {

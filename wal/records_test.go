@@ -403,22 +403,83 @@ func TestRecords_DamageAtTheEnds(t *testing.T) {
 	}
 }
 
-// A record whose value holds a batch must not be taken for the log.
-func TestRecords_BatchInsideAValue(t *testing.T) {
-	l := openTest(t, t.TempDir(), Options{})
-	inner := record.Batch(producerBatch(t, 1, 0, 0, "inner"))
-	inner.SetBaseOffset(2)
-	if _, err := l.Append(Record{Value: append(make([]byte, 50), inner...)}); err != nil {
-		t.Fatal(err)
+// A record whose value holds batches, with offsets that would fit, must not be taken for the log.
+func TestRecords_BatchesInsideAValue(t *testing.T) {
+	for _, interval := range []int32{1, 400, 4096} {
+		for _, gaps := range []bool{false, true} {
+			l := openTest(t, t.TempDir(), Options{IndexIntervalBytes: interval})
+			l.gaps = gaps
+			value := make([]byte, 50)
+			for offset := range int64(3) {
+				inner := record.Batch(producerBatch(t, 1, 0, 0, "inner"))
+				inner.SetBaseOffset(offset + 2)
+				value = append(value, inner...)
+			}
+			if _, err := l.Append(Record{Value: value}); err != nil {
+				t.Fatal(err)
+			}
+			appendMany(t, l, 30)
+			damage(t, l, 0, 0, func(p []byte) { p[8] = 0xff }) // not even the length is left
+			for from, wantHoles := range map[int64][][2]int64{0: {{0, 0}}, 1: nil, 4: nil} {
+				got, holes := readAround(t, l, from)
+				var want []int64
+				for o := max(1, from); o <= 30; o++ {
+					want = append(want, o)
+				}
+				if !slices.Equal(holes, wantHoles) || !slices.Equal(got, want) {
+					t.Errorf("index every %d bytes, gaps %v, from %d: holes %v, want %v; records %v", interval, gaps, from, holes, wantHoles, got)
+				}
+			}
+		}
 	}
-	if _, err := l.Append(values("a", "b")...); err != nil {
-		t.Fatal(err)
-	}
-	damage(t, l, 0, 0, func(p []byte) { p[8] = 0xff }) // not even the length is left
+}
+
+// Damage at two places costs what is there, not what lies between.
+func TestRecords_TwoHoles(t *testing.T) {
+	l := openTest(t, t.TempDir(), Options{IndexIntervalBytes: 300})
+	appendMany(t, l, 100)
+	damage(t, l, 0, 20*batchSize, func(p []byte) { clear(p[:100]) })
+	damage(t, l, 0, 60*batchSize, func(p []byte) { clear(p[:100]) })
 	got, holes := readAround(t, l, 0)
-	if !slices.Equal(holes, [][2]int64{{0, 0}}) || !slices.Equal(got, []int64{1, 2}) {
+	if !slices.Equal(holes, [][2]int64{{20, 21}, {60, 61}}) || len(got) != 96 {
+		t.Errorf("holes %v, %d records", holes, len(got))
+	}
+}
+
+// Behind a hole aborted transactions are left out as everywhere.
+func TestRecords_AbortedBehindDamage(t *testing.T) {
+	l := openTest(t, t.TempDir(), Options{})
+	appendMany(t, l, 10)
+	mustAppend(t, l, openTxnBatch(t, 1, 0, "aborted"))
+	mustAppend(t, l, openTxnBatch(t, 2, 0, "committed"))
+	endTxn(t, l, 1, record.Abort)
+	endTxn(t, l, 2, record.Commit)
+	mustAppend(t, l, openTxnBatch(t, 1, 1, "open"))
+	appendMany(t, l, 5)
+	damage(t, l, 0, 4*batchSize, func(p []byte) { p[8] = 0xff })
+	got, holes := readAround(t, l, 0)
+	if !slices.Equal(holes, [][2]int64{{4, 4}}) || !slices.Equal(got, []int64{0, 1, 2, 3, 5, 6, 7, 8, 9, 11}) {
 		t.Errorf("holes %v, records %v", holes, got)
 	}
+}
+
+// Control records without a producer are the log's own too.
+func TestRecords_ControlWithoutProducer(t *testing.T) {
+	l := openTest(t, t.TempDir(), Options{})
+	appendMany(t, l, 1)
+	b := record.NewBuilder(record.BuilderOptions{BaseOffset: 1, Rebuild: &record.Rebuild{Control: true}})
+	if err := b.Append(1, record.Record{Key: []byte{0, 0, 0, 2}, Value: []byte{0, 0}}); err != nil {
+		t.Fatal(err)
+	}
+	batch, err := b.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.AppendAsLeader(batch, LeaderAppend{Origin: Raft}); err != nil {
+		t.Fatal(err)
+	}
+	appendMany(t, l, 1)
+	wantContents(t, l, 0, "0:record 000", "2:record 000")
 }
 
 func TestTail_Waits(t *testing.T) {
@@ -507,11 +568,17 @@ func TestTail_Ends(t *testing.T) {
 	if n, err := last(context.Background(), ro, 0); n != 2 || !errors.Is(err, ErrReadOnly) {
 		t.Errorf("%d elements, %v", n, err)
 	}
-	closed := make(chan error)
-	time.AfterFunc(10*time.Millisecond, func() { closed <- l.Close() })
-	defer func() { <-closed }()
-	if n, err := last(context.Background(), l, 0); n != 2 || !errors.Is(err, ErrClosed) {
+	n, closed, err := 0, make(chan error, 1), error(nil)
+	for _, err = range l.Tail(context.Background(), 0) {
+		if n++; n == 1 {
+			time.AfterFunc(10*time.Millisecond, func() { closed <- l.Close() })
+		}
+	}
+	if n != 2 || !errors.Is(err, ErrClosed) {
 		t.Errorf("%d elements, %v", n, err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
 	}
 }
 

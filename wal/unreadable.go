@@ -77,9 +77,9 @@ func (l *Log) stretch(set *segment.Set, s *segment.Segment, e *ends) stretch {
 	return w
 }
 
-// resync finds the first whole batch behind a bad one at position whose offsets begin at lowest or above. Bytes
-// inside a record's value may look like a batch: where the length of the bad batch does not lead to the next one, that
-// one has to lead to its successor.
+// resync finds the first whole batch behind a bad one at position whose offsets begin at lowest or above. A record's
+// value may hold batches, even a stretch of another log: where the length of the bad batch does not lead to the next one,
+// something else has to speak for it.
 func (w *stretch) resync(position, lowest int64) (at int64, h segment.Header, found bool, err error) {
 	claimed := int64(-1)
 	if h, err := w.s.HeaderAt(position, w.end); err == nil {
@@ -96,10 +96,51 @@ func (w *stretch) resync(position, lowest int64) (at int64, h segment.Header, fo
 		if h, err = w.s.HeaderAt(at, w.end); err != nil {
 			return 0, h, false, err
 		}
-		if at == claimed || w.leadsOn(&h) {
-			return at, h, true, nil
+		genuine := at == claimed
+		if !genuine {
+			genuine, err = w.isGenuine(at)
+		}
+		if genuine || err != nil {
+			return at, h, genuine, err
 		}
 	}
+}
+
+// corroborate is how far behind a batch the log is looked at for what speaks for it. An index has entries closer than
+// that.
+const corroborate = 256 << 10
+
+// isGenuine tells whether the batch at a position belongs to the log. The batches behind it have to follow each other,
+// and a look-up of one of them, by an index entry, has to lead to the same place; or they have to lead to the very end
+// of the segment. Where damage comes again so soon that neither is so, a few batches between are given up.
+func (w *stretch) isGenuine(position int64) (bool, error) {
+	walk := w.s.ScanHeaders(position, w.end)
+	var last segment.Header
+	for walk.Next() {
+		h := walk.Header()
+		if last.Size > 0 && !w.follows(&last, h.BaseOffset) {
+			return false, nil
+		}
+		if last = h; h.Position-position > corroborate {
+			break
+		}
+	}
+	if err := walk.Err(); err != nil {
+		return false, err
+	}
+	if k := walk.Tail().Kind; (k == segment.CleanEnd || k == segment.ZeroTail) && w.follows(&last, w.last+1) {
+		return true, nil
+	}
+	at, _, found, err := w.s.Locate(last.LastOffset, w.end)
+	if damage := (*segment.CorruptError)(nil); errors.As(err, &damage) {
+		return false, nil
+	}
+	return found && at == last.Position, err
+}
+
+// follows tells whether a batch with the base offset next can come behind h.
+func (w *stretch) follows(h *segment.Header, next int64) bool {
+	return next == h.NextOffset() || w.gaps && next > h.NextOffset()
 }
 
 // leadsOn tells whether the offsets of a batch, which no checksum covers, fit what comes behind it.
@@ -114,7 +155,7 @@ func (w *stretch) leadsOn(h *segment.Header) bool {
 		}
 		next = n.BaseOffset
 	}
-	return next == h.NextOffset() || w.gaps && next > h.NextOffset()
+	return w.follows(h, next)
 }
 
 // astray looks at a piece whose first batch begins above the next offset although the log has no gaps. Either the batch
