@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/segment"
@@ -45,7 +46,7 @@ func (l *loader) judge() (*judgement, error) {
 
 // closedInOrder tells whether the last writer closed the log and nothing was touched since: then no batch is read.
 func (l *loader) closedInOrder() (bool, error) {
-	if !l.us || !l.slot.Clean {
+	if !l.us || !l.slot.Clean || l.segments.Len() == 0 {
 		return false, nil
 	}
 	d := l.slot.Durable
@@ -248,7 +249,7 @@ func (w *scanner) facts(s, next *segment.Segment, t segment.Tail) (Facts, error)
 	}
 	if next != nil {
 		f.Later = LaterMisplaced
-		if base := next.BaseOffset(); base == w.at.Offset || base > w.at.Offset && l.gaps {
+		if l.mayFollow(w.at.Offset, next.BaseOffset(), w.untrue) {
 			f.Later = LaterFollows
 		}
 	}
@@ -268,11 +269,36 @@ func (w *scanner) facts(s, next *segment.Segment, t segment.Tail) (Facts, error)
 		f.Rest = RestPlausible
 	}
 	if l.us && l.slot.Mode == SyncCommit {
-		if _, f.Beyond, err = s.FirstNonZero(t.Position+l.slot.GroupBound, segment.ToEnd); err != nil {
+		if _, f.Beyond, err = s.FirstNonZero(l.groupEnd(t.Position), segment.ToEnd); err != nil {
 			return f, fmt.Errorf("recovery: %w", err)
 		}
 	}
 	return f, nil
+}
+
+// groupEnd is the first byte that a group which began at or below position cannot have touched. A device writes whole
+// blocks, and one that it had begun may hold anything up to its end.
+func (l *loader) groupEnd(position int64) int64 {
+	const block = 4096
+	end := position + l.slot.GroupBound
+	if end < position || end > math.MaxInt64-block {
+		return segment.ToEnd
+	}
+	return (end + block - 1) &^ (block - 1)
+}
+
+// mayFollow tells whether a segment with that base offset goes on where the one before it ends. Offsets that are missing
+// between the two may never have been there, if offsets may jump, or were never synced: a power cut can take the end of one
+// segment and leave the next one. What lies below the durable end was synced, and in SyncCommit all of a segment is before
+// the next one is begun.
+func (l *loader) mayFollow(end, base int64, untrue bool) bool {
+	switch {
+	case base == end:
+		return true
+	case base < end || !l.gaps:
+		return false
+	}
+	return !l.us || l.slot.Mode == SyncCommit || l.sameBoot && !untrue || base <= l.slot.Durable.Offset
 }
 
 // below tells whether the log stops short of what had been promised.

@@ -186,7 +186,7 @@ func TestJudge_Directories(t *testing.T) {
 		{"reserved zeros", dirSpec{segments: two, slot: commit(), durable: 5, recovery: 3, damage: func(d *dirBuilder) { d.add(make([]byte, 900)...) }},
 			"zeros at the end of the log", 10, 0, ""},
 		{"zeros, then garbage, further than a group", dirSpec{segments: two, slot: &Slot{Mode: SyncCommit, GroupBound: 500}, durable: 5, recovery: 3,
-			damage: func(d *dirBuilder) { d.add(make([]byte, 600)...); d.add(garbage(9)...) }},
+			damage: func(d *dirBuilder) { d.add(make([]byte, 6000)...); d.add(garbage(9)...) }},
 			"synced writer, more than one group behind", -1, 0, "after it had been synced"},
 		{"the same within a group", dirSpec{segments: two, slot: &Slot{Mode: SyncCommit, GroupBound: 700}, durable: 5, recovery: 3,
 			damage: func(d *dirBuilder) { d.add(make([]byte, 600)...); d.add(garbage(9)...) }},

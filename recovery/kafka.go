@@ -20,27 +20,37 @@ import (
 // start and clean stop, and cutting wherever Kafka cuts. Without Compat what is cut is kept aside first, and the producer
 // state is our own.
 func (l *loader) loadAsKafka() error {
+	if err := l.openSegments(); err != nil {
+		return err
+	}
 	clean, recoveryPoint := l.foreign.Marker, l.foreign.RecoveryPoint()
 	if !l.p.Compat && l.us {
-		if ok, err := l.closedInOrder(); err != nil {
+		var err error
+		if clean, err = l.closedInOrder(); err != nil {
 			return err
-		} else if ok {
-			clean = true
 		}
 		recoveryPoint = l.slot.Recovery.Offset
 	}
 	l.logStart = l.kafkaLogStart()
-	if err := l.openSegments(); err != nil {
-		return err
-	}
 	if err := l.kafkaEpochs(); err != nil {
 		return err
 	}
-	if err := l.kafkaCheckSegments(); err != nil {
+	untrue := false
+	if s, ok := l.segments.Floor(recoveryPoint); ok && !clean {
+		var err error
+		if untrue, err = l.syncBeforeTrust(placeInLog{segment: s.BaseOffset()}); err != nil {
+			return err
+		}
+	}
+	below := int64(unlimited) // what lies behind is recovered anyway
+	if s, ok := l.segments.Floor(recoveryPoint); ok && !clean && !l.p.Compat {
+		below = s.BaseOffset()
+	}
+	if err := l.kafkaCheckSegments(below); err != nil {
 		return err
 	}
 	if !clean {
-		if err := l.kafkaRecoverFrom(recoveryPoint); err != nil {
+		if err := l.kafkaRecoverFrom(recoveryPoint, untrue); err != nil {
 			return err
 		}
 	}
@@ -78,15 +88,18 @@ func (l *loader) kafkaEpochs() error {
 	return nil
 }
 
-// kafkaCheckSegments is LogLoader.loadSegmentFiles: segments whose offset index is missing, or whose transaction index
-// is damaged, are recovered whatever the shutdown was like.
-func (l *loader) kafkaCheckSegments() error {
+// kafkaCheckSegments is LogLoader.loadSegmentFiles: segments below an offset whose offset index is missing, or whose
+// transaction index is damaged, are recovered whatever the shutdown was like.
+func (l *loader) kafkaCheckSegments(below int64) error {
 	have := map[segment.Name]bool{}
 	for _, n := range l.names {
 		have[n] = true
 	}
 	for s := range l.segments.All() {
 		base := s.BaseOffset()
+		if base >= below {
+			return nil
+		}
 		reason := ""
 		if !have[segment.Name{Kind: segment.KindOffsetIndex, Offset: base}] {
 			reason = "the offset index is missing"
@@ -105,8 +118,12 @@ func (l *loader) kafkaCheckSegments() error {
 			continue
 		}
 		l.find(Finding{Path: s.Path(), Decision: Rebuild, Reason: reason, Problem: true})
-		if _, err := l.kafkaRecoverSegment(s); err != nil {
+		cut, err := l.kafkaRecoverSegment(s)
+		if err != nil {
 			return err
+		}
+		if cut > 0 && !l.p.Compat {
+			return nil // nothing is behind it any more
 		}
 	}
 	return nil
@@ -137,8 +154,9 @@ func (l *loader) kafkaSwapEnd(n segment.Name) (int64, error) {
 }
 
 // kafkaRecoverFrom is LogLoader.recoverLog: every segment from the one with the recovery point on is read and indexed
-// anew; the first bad byte ends the log.
-func (l *loader) kafkaRecoverFrom(recoveryPoint int64) error {
+// anew; the first bad byte ends the log. Without Compat so does a place where offsets are missing that a power cut has
+// taken.
+func (l *loader) kafkaRecoverFrom(recoveryPoint int64, untrue bool) error {
 	l.scanned = true
 	for s := range l.segments.From(recoveryPoint) {
 		if err := l.ctx.Err(); err != nil {
@@ -151,10 +169,17 @@ func (l *loader) kafkaRecoverFrom(recoveryPoint int64) error {
 		if err != nil {
 			return err
 		}
-		if cut == 0 {
-			continue
+		ends := cut > 0
+		if next, more := l.segments.Higher(s.BaseOffset()); more && !ends && l.us && !l.p.Compat {
+			end, err := s.NextOffset()
+			if err != nil {
+				return fmt.Errorf("recovery: %w", err)
+			}
+			ends = !l.mayFollow(end, next.BaseOffset(), untrue || l.slot.SyncFailed)
 		}
-		return l.kafkaDropAfter(s)
+		if ends {
+			return l.kafkaDropAfter(s)
+		}
 	}
 	return nil
 }
@@ -169,6 +194,12 @@ func (l *loader) kafkaDropAfter(s *segment.Segment) error {
 		if err := l.kafkaDelete(gone[i]); err != nil {
 			return err
 		}
+	}
+	if len(gone) == 0 || l.p.Compat {
+		return nil
+	}
+	if err := l.fsys.SyncDir(l.p.Dir); err != nil {
+		return fmt.Errorf("recovery: %w", err)
 	}
 	return nil
 }
@@ -226,11 +257,15 @@ func (l *loader) kafkaEmpty(s *segment.Segment, why error) (int64, error) {
 	return size, s.ResetIndexes()
 }
 
-// kafkaCut cuts a log file at a position, keeping the bytes aside unless Compat is set.
+// kafkaCut cuts a log file at a position. Unless Compat is set the bytes are kept aside, and the later segments go first:
+// a crash in between must not leave them behind a segment that looks whole.
 func (l *loader) kafkaCut(s *segment.Segment, pos int64) error {
 	c := cut{segment: s, position: pos, finding: len(l.report.Findings) - 1}
 	if !l.p.Compat {
 		if err := l.keep(&c); err != nil {
+			return err
+		}
+		if err := l.kafkaDropAfter(s); err != nil {
 			return err
 		}
 	}

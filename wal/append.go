@@ -170,6 +170,9 @@ func (l *Log) write(w *write, info *AppendInfo) (ticket uint64, err error) {
 	if len(w.bytes) > int(l.opts.SegmentBytes) {
 		return 0, fmt.Errorf("%w: %d bytes, SegmentBytes is %d", ErrBatchTooLarge, len(w.bytes), l.opts.SegmentBytes)
 	}
+	if err := l.promise(w); err != nil {
+		return 0, err
+	}
 	if err := l.makeRoom(w); err != nil {
 		return 0, err
 	}
@@ -240,9 +243,6 @@ func (l *Log) analyzeProducers(w *write) (duplicate producerstate.BatchMetadata,
 // it was; what fails later makes it fail for good.
 func (l *Log) store(w *write) error {
 	if err := l.reserve(len(w.bytes)); err != nil {
-		return err
-	}
-	if err := l.raiseGroupBound(len(w.bytes)); err != nil {
 		return err
 	}
 	if l.opts.Sync == SyncCommit {

@@ -122,7 +122,14 @@ func (l *Log) syncRolled(r *rolled) bool {
 		if l.durable.Offset < r.end.Offset {
 			l.durable = r.end
 		}
+		slot, gaps := l.slot(), l.gaps
 		l.mu.Unlock()
+		// Where offsets jump, a power cut that takes the end of this segment looks like one more jump: only that the
+		// durable end has passed it says that there was one. So that is on disk before anything behind it is promised.
+		if err := l.syncState(slot); gaps && err != nil {
+			l.fail(fmt.Errorf("wal: state file after a roll: %w", err))
+			return false
+		}
 	}
 	if err := l.flushIndexes(r.old); err != nil {
 		l.warn("sync of the indexes after a roll", err)
@@ -263,7 +270,9 @@ type mark struct {
 }
 
 // mark is for capture. The caller holds mu.
-func (l *Log) mark() mark { return mark{active: l.active, at: l.lastPosition(), appended: l.appendedBytes} }
+func (l *Log) mark() mark {
+	return mark{active: l.active, at: l.lastPosition(), appended: l.appendedBytes}
+}
 
 // syncUpTo makes the active segment durable up to a mark in it, where a group commit has not already. The caller holds
 // maintenance and captured the mark.

@@ -113,6 +113,9 @@ func (l *Log) roll(expected int64, now time.Time) error {
 		}
 		return nil
 	}
+	if base < old.BaseOffset() {
+		return fmt.Errorf("%w: the next segment would begin at %d, below the active one at %d", ErrOffsetOutOfRange, base, old.BaseOffset())
+	}
 	seal := old.TrimLog
 	if l.opts.Sync == SyncCommit {
 		seal = old.Seal
@@ -130,6 +133,10 @@ func (l *Log) roll(expected int64, now time.Time) error {
 	}
 	before := l.lastPosition()
 	l.setActive(next, 0, now)
+	if !l.opts.Compat {
+		// No offset below is left to give, should the append that made the gap fail: a segment must not begin inside another.
+		l.end.offset = base
+	}
 	l.setSegments(l.set.With(next))
 	l.producers.UpdateMapEndOffset(base)
 	l.jobs = append(l.jobs, l.afterRoll(old, base, before))

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -96,7 +97,7 @@ func (l *Log) hint(slot recovery.Slot) {
 	}
 	l.stateMu.Lock()
 	defer l.stateMu.Unlock()
-	if newest, ok := l.state.Newest(); ok && newest.SyncFailed || slot.Generation < l.slotWritten.Generation {
+	if l.failure() != nil || slot.Generation < l.slotWritten.Generation {
 		return
 	}
 	l.slotWritten = slot
@@ -113,8 +114,8 @@ func (l *Log) syncState(slot recovery.Slot) error {
 	}
 	l.stateMu.Lock()
 	defer l.stateMu.Unlock()
-	if newest, ok := l.state.Newest(); ok && newest.SyncFailed {
-		return l.failure()
+	if err := l.failure(); err != nil {
+		return err // the last word is that a sync failed
 	}
 	if slot.Generation < l.slotWritten.Generation {
 		slot = l.slotWritten
@@ -127,21 +128,26 @@ func (l *Log) syncState(slot recovery.Slot) error {
 // program was here; so it first learns the content that is about to be written, beside the present one, and whichever
 // of the two a crash leaves is known as ours. The caller holds mu.
 func (l *Log) changeForeign(changed recovery.Foreign, write func() error) error {
-	if l.state != nil {
-		old, next := l.foreign.Fingerprint(), changed.Fingerprint()
-		if old != next {
-			l.who = [2]uint64{old, next}
-			if err := l.syncState(l.slot()); err != nil {
-				return err
-			}
+	old, next := l.foreign.Fingerprint(), changed.Fingerprint()
+	if l.state != nil && old != next {
+		if unknown := l.who[1]; unknown != old && unknown != next {
+			// An earlier change went wrong half-way, and a state slot has no room for three contents.
+			l.fail(errors.New("wal: the leader epochs, or a checkpoint of the log directory, are not known to be on disk"))
+			return l.failure()
+		}
+		l.who = [2]uint64{old, next}
+		if err := l.syncState(l.slot()); err != nil {
+			return err
 		}
 	}
 	if err := write(); err != nil {
+		if now, readErr := recovery.ReadForeign(l.fsys, l.dir); readErr == nil && now.Fingerprint() == old {
+			l.who = [2]uint64{old, old} // nothing was replaced
+		}
 		return err
 	}
 	l.foreign = changed
-	fingerprint := changed.Fingerprint()
-	l.who = [2]uint64{fingerprint, fingerprint} // for the next slot, whenever that is written
+	l.who = [2]uint64{next, next} // for the next slot, whenever that is written
 	return nil
 }
 
@@ -198,17 +204,37 @@ func (l *Log) setParentOffset(i recovery.OffsetFile, offset int64) error {
 	})
 }
 
-// raiseGroupBound lets a group be larger than the bound that the state file names, for a follower's append of batches
-// larger than MaxMessageBytes. The caller holds mu.
-func (l *Log) raiseGroupBound(n int) error {
-	if l.opts.Sync != SyncCommit || int64(n) <= l.groupBound {
+// promise lets the state file know what an append may look like to a recovery, before there is a segment or a byte of it:
+// a group larger than the bound, for a follower's batches larger than MaxMessageBytes, and offsets that jump. The caller
+// holds mu.
+func (l *Log) promise(w *write) error {
+	bound, gaps := l.groupBound, l.gaps || l.jumps(w)
+	if l.opts.Sync == SyncCommit {
+		bound = max(bound, int64(len(w.bytes)))
+	}
+	if bound == l.groupBound && gaps == l.gaps {
 		return nil
 	}
-	old := l.groupBound
-	l.groupBound = int64(n)
+	oldBound, oldGaps := l.groupBound, l.gaps
+	l.groupBound, l.gaps = bound, gaps
 	if err := l.syncState(l.slot()); err != nil {
-		l.groupBound = old
-		return fmt.Errorf("wal: append of %d bytes: %w", n, err)
+		l.groupBound, l.gaps = oldBound, oldGaps
+		return fmt.Errorf("wal: append of %d bytes: %w", len(w.bytes), err)
 	}
 	return nil
+}
+
+// jumps tells whether offsets are left out before or between the batches. Old formats do not tell. The caller holds mu.
+func (l *Log) jumps(w *write) bool {
+	if w.leader {
+		return false
+	}
+	next := l.end.offset
+	for b := range record.All(w.bytes) {
+		if b.Magic() < record.Magic || b.BaseOffset() != next {
+			return true
+		}
+		next = b.NextOffset()
+	}
+	return false
 }

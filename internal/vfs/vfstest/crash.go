@@ -49,7 +49,8 @@ type CrashOptions struct {
 	// Torn lets a PowerCut end inside a sector: a prefix of one version, the rest of an older one.
 	Torn bool
 
-	// Garbage lets a PowerCut show stale bytes of the device where a file's size survived and its bytes did not.
+	// Garbage lets a PowerCut show stale bytes of the device where a file's size survived and the bytes that had been
+	// written there did not. Space that was only reserved reads as zeros.
 	Garbage bool
 
 	// Sector decides about a dirty sector in place of the seed: how many of its first bytes have the newest version, 0
@@ -368,7 +369,8 @@ func (c *crash) sector(sector []byte, n *inode, i, at int, garbage bool) {
 			versions = versions[k : k+1]
 		}
 	}
-	c.store(sector, versions, garbage)
+	// Space that was reserved and never written to reads as zeros: a file system keeps note of that.
+	c.store(sector, versions, garbage && (dirty || len(n.history[i]) > 0))
 }
 
 // store puts the chosen version, if any, over the synced one.
