@@ -56,7 +56,11 @@ func (a *app) cat(ctx context.Context, arg string, o catOptions) error {
 	if err := a.openable(t.path); err != nil {
 		return err
 	}
-	l, err := wal.OpenFS(ctx, readOnlyFS{a.fsys}, t.path, wal.Options{ReadOnly: true, Now: a.now})
+	var l *wal.Log
+	err = a.settle(ctx, t.path, func() (again bool, err error) {
+		l, err = wal.OpenFS(ctx, readOnlyFS{a.fsys}, t.path, wal.Options{ReadOnly: true, Now: a.now})
+		return err != nil, err
+	}, nil)
 	if err != nil {
 		return err
 	}

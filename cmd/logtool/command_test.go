@@ -368,3 +368,40 @@ func sameRecord(a, b wal.Record) bool {
 	}
 	return true
 }
+
+// TestReadingBesideAWriter lets the commands look at a log that is written, rolled and checkpointed all the time.
+func TestReadingBesideAWriter(t *testing.T) {
+	for _, sync := range []wal.SyncMode{wal.SyncCommit, wal.SyncNone} {
+		dir := filepath.Join(t.TempDir(), "d")
+		l, err := wal.Open(context.Background(), dir, wal.Options{Sync: sync, SegmentBytes: 100_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop, stopped := make(chan struct{}), make(chan error)
+		go func() {
+			for {
+				select {
+				case <-stop:
+					stopped <- l.Close()
+					return
+				default:
+				}
+				if _, err := l.Append(demoRecords(0, 0, 100)...); err != nil {
+					stopped <- errors.Join(err, l.Close())
+					return
+				}
+			}
+		}()
+		for range 5 {
+			for _, args := range [][]string{{"inspect"}, {"recover"}, {"dump", "--no-records"}, {"dump", "--json", "--no-records"}, {"cat", "--max", "1000"}} {
+				if r := logtool(t, "", append(args, dir)...); r.status != exitHealthy {
+					t.Errorf("%v, %q: exit status %d\n%.2000s%s", sync, args, r.status, r.stdout, r.err)
+				}
+			}
+		}
+		close(stop)
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	}
+}

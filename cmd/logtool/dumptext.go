@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -83,6 +84,9 @@ func (d *textDump) segment(s dump.Files, last bool) error {
 		}
 		path := filepath.Join(d.dir, f.Name)
 		info, err := d.fsys.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a writer has just removed it
+		}
 		if err != nil {
 			return err
 		}
@@ -280,16 +284,20 @@ func (d *textDump) txnTable(path string) error {
 }
 
 func (d *textDump) snapshot(f dump.File) error {
-	d.printf("%s", f.Name)
 	if f.Kind != vfs.Regular {
+		d.printf("%s", f.Name)
 		d.damage(&dump.Damage{File: f.Name, Reason: "not a regular file"})
 		return nil
 	}
 	s, err := dump.OpenSnapshot(d.ctx, d.fsys, filepath.Join(d.dir, f.Name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a writer has just removed it
+	}
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+	d.printf("%s", f.Name)
 	if s.Damage != nil {
 		d.damage(s.Damage)
 	}
@@ -318,6 +326,9 @@ func (d *textDump) other(f dump.File) error {
 	size := ""
 	if f.Kind == vfs.Regular {
 		info, err := d.fsys.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a writer has just removed or renamed it
+		}
 		if err != nil {
 			return err
 		}

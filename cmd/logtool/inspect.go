@@ -15,7 +15,6 @@ import (
 	"github.com/oncelog/oncelog/internal/dump"
 	"github.com/oncelog/oncelog/internal/kafkadir"
 	"github.com/oncelog/oncelog/recovery"
-	"github.com/oncelog/oncelog/segment"
 )
 
 // inspectSchema is the version of the document that inspect writes.
@@ -152,60 +151,6 @@ func planOf(r *recovery.Report) *openPlan {
 		p.WrittenBy, p.Mode = "oncelog", r.Mode.String()
 	}
 	return p
-}
-
-// settleTries is how often a directory is read again that looks wrong and was being written meanwhile.
-const settleTries = 4
-
-// inspectPartition tells what an open with the policy would do; with verify it reads everything. A directory that changes
-// while it is read may look wrong and be right: what was read first does not fit what was read last. So it is read again.
-func (a *app) inspectPartition(ctx context.Context, dir string, policy recovery.Policy, verify bool) (*partitionResult, error) {
-	for try := 1; ; try++ {
-		before, err := a.fingerprint(dir)
-		if err != nil {
-			return nil, err
-		}
-		r, err := a.inspectOnce(ctx, dir, policy, verify)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		after, err2 := a.fingerprint(dir)
-		if err2 != nil {
-			return nil, err2
-		}
-		if before == after || try == settleTries {
-			if r != nil {
-				r.Changing = before != after
-			}
-			return r, err
-		}
-		if err == nil && r.Verdict == verdictHealthy {
-			r.Changing = true
-			return r, nil
-		}
-	}
-}
-
-// fingerprint is a text that changes when the directory does.
-func (a *app) fingerprint(dir string) (string, error) {
-	entries, err := a.fsys.ReadDir(dir)
-	if err != nil {
-		return "", err
-	}
-	h := newDigest()
-	for _, e := range entries {
-		n := segment.Parse(e.Name)
-		fmt.Fprintf(h, "%q %d\n", e.Name, e.Kind)
-		if n.Kind != segment.KindLog && n.Kind != segment.KindState || n.Suffix != "" {
-			continue
-		}
-		info, err := a.fsys.Stat(filepath.Join(dir, e.Name))
-		if err != nil {
-			continue // it has just gone; the next list says so
-		}
-		fmt.Fprintf(h, "%d %d\n", info.Size, info.ModTime.UnixNano())
-	}
-	return string(h.Sum(nil)), nil
 }
 
 func (a *app) inspectOnce(ctx context.Context, dir string, policy recovery.Policy, verify bool) (*partitionResult, error) {

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/oncelog/oncelog/internal/dump"
@@ -27,6 +29,9 @@ func (a *app) checkSizes(list *dump.Dir, r *partitionResult) (sane bool, err err
 				continue
 			}
 			info, err := a.fsys.Stat(filepath.Join(list.Path, f.Name))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // a writer has just removed it
+			}
 			if err != nil {
 				return false, err
 			}
@@ -43,6 +48,9 @@ func (a *app) checkSizes(list *dump.Dir, r *partitionResult) (sane bool, err err
 			continue
 		}
 		most, size, err := a.sideFileSize(filepath.Join(list.Path, f.Name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return false, err
 		}
@@ -55,6 +63,9 @@ func (a *app) checkSizes(list *dump.Dir, r *partitionResult) (sane bool, err err
 			continue
 		}
 		s, err := dump.OpenSnapshot(context.Background(), a.fsys, filepath.Join(list.Path, f.Name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return false, err
 		}

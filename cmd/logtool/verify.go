@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -86,6 +87,10 @@ func (v *verifier) segment(s dump.Files, active bool) error {
 		return nil
 	}
 	r, err := dump.OpenLog(v.ctx, v.fsys, v.path(f), 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		v.any = false // a writer has just removed it
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -327,6 +332,9 @@ func (v *verifier) snapshot(f dump.File) error {
 		return nil
 	}
 	s, err := dump.OpenSnapshot(v.ctx, v.fsys, v.path(f))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a writer has just removed it
+	}
 	if err != nil {
 		return err
 	}

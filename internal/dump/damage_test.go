@@ -257,3 +257,41 @@ func TestAppendString(t *testing.T) {
 		}
 	}
 }
+
+// TestReaders_FileBecomesShorter takes away reserved space between the open and the walk, as a writer does that rolls.
+func TestReaders_FileBecomesShorter(t *testing.T) {
+	ctx, dir := context.Background(), t.TempDir()
+	log, offsets := dir+"/"+logName, dir+"/00000000000000000000.index"
+	b := batch(t, 0, 3, record.None)
+	entry := []byte{0, 0, 0, 9, 0, 0, 1, 0}
+	for path, p := range map[string][]byte{log: b, offsets: entry} {
+		if err := errors.Join(os.WriteFile(path, p, 0o644), os.Truncate(path, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := dump.OpenLog(ctx, vfs.OS, log, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	x, err := dump.OpenTable(ctx, vfs.OS, offsets, 0, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if err := errors.Join(os.Truncate(log, int64(len(b))), os.Truncate(offsets, 8)); err != nil {
+		t.Fatal(err)
+	}
+	if !r.Next() || r.Next() || r.Err() != nil || r.Damage() != nil || r.Size() != int64(len(b)) {
+		t.Errorf("log: %v, %v, size %d", r.Err(), r.Damage(), r.Size())
+	}
+	n := 0
+	for e, err := range x.Entries() {
+		if n++; err != nil || e != (dump.TableEntry{9, 256}) {
+			t.Errorf("index: %v, %v", e, err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d entries", n)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/oncelog/oncelog/internal/checkpoint"
@@ -120,21 +121,30 @@ func (j *document) putDamage(d *Damage) {
 }
 
 func (j *document) segment(s Files) error {
+	sizes := map[segment.Kind]int64{}
+	for k, f := range s.Of {
+		info, err := j.fsys.Stat(j.dir.join(f))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			delete(s.Of, k) // a writer has just removed it
+		case err != nil:
+			return fmt.Errorf("dump: %w", err)
+		default:
+			sizes[k] = info.Size
+		}
+	}
+	if len(sizes) == 0 {
+		return nil
+	}
 	j.begin('{')
 	defer j.encoder.end('}')
 	j.keyInt("baseOffset", s.Base)
 	j.key("files")
 	j.begin('{')
 	for _, k := range Kinds {
-		f, ok := s.Of[k]
-		if !ok {
-			continue
+		if n, ok := sizes[k]; ok {
+			j.keyInt(kindName(k), n)
 		}
-		info, err := j.fsys.Stat(j.dir.join(f))
-		if err != nil {
-			return fmt.Errorf("dump: %w", err)
-		}
-		j.keyInt(kindName(k), info.Size)
 	}
 	j.encoder.end('}')
 	for _, k := range [...]segment.Kind{segment.KindLog, segment.KindOffsetIndex, segment.KindTimeIndex, segment.KindTxnIndex} {
@@ -240,18 +250,24 @@ func (j *document) txnTable(path string) error {
 }
 
 func (j *document) snapshot(f File) error {
-	j.begin('{')
-	defer j.encoder.end('}')
-	j.keyStr("file", f.Name)
 	if f.Kind != vfs.Regular {
+		j.begin('{')
+		j.keyStr("file", f.Name)
 		j.damaged(notRegular(f))
+		j.encoder.end('}')
 		return nil
 	}
 	s, err := OpenSnapshot(j.ctx, j.fsys, j.dir.join(f))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a writer keeps the newest ones and has just removed it
+	}
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+	j.begin('{')
+	defer j.encoder.end('}')
+	j.keyStr("file", f.Name)
 	j.keyInt("size", s.Size)
 	if s.HasHead {
 		j.keyInt("version", int64(s.Version))

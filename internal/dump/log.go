@@ -56,6 +56,7 @@ type LogReader struct {
 
 	entry  Entry
 	bad    bool // entry is the one that is not good
+	shrunk bool // the file has become shorter during the present step
 	damage *Damage
 	err    error
 }
@@ -87,10 +88,23 @@ func (r *LogReader) Next() bool {
 	if r.damage != nil || r.err != nil {
 		return false
 	}
-	if err := r.ctx.Err(); err != nil {
-		r.err = err
-		return false
+	for {
+		if err := r.ctx.Err(); err != nil {
+			r.err = err
+			return false
+		}
+		r.shrunk = false
+		good := r.step()
+		if !r.shrunk {
+			return good
+		}
+		// A writer gave reserved space back. What lies before it is as it was.
+		r.damage, r.bad, r.err = nil, false, nil
 	}
+}
+
+// step is Next for a file that keeps its length.
+func (r *LogReader) step() bool {
 	left := r.size - r.pos
 	if left <= record.HeaderUpToMagic {
 		if left > 0 {
@@ -178,13 +192,22 @@ func (r *LogReader) view(pos, n int64) []byte {
 	}
 	r.buf, r.bufPos = r.buf[:want], pos
 	if got, err := r.f.ReadAt(r.buf, pos); int64(got) < want {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF // somebody cut the file
-		}
-		r.err = fmt.Errorf("dump: %s: %w", r.name, err)
+		r.fail(err)
 		clear(r.buf)
+		r.bufPos = -1 << 62 // nothing of it is to be used again
 	}
 	return r.buf[:n]
+}
+
+// fail takes note of a failed read. One that met the end of the file is no error if the file has become shorter.
+func (r *LogReader) fail(err error) {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+		if info, statErr := r.f.Stat(); statErr == nil && info.Size < r.size && info.Size >= r.pos {
+			r.size, r.shrunk = info.Size, true
+		}
+	}
+	r.err = fmt.Errorf("dump: %s: %w", r.name, err)
 }
 
 func (r *LogReader) stop(format string, args ...any) {
@@ -230,7 +253,12 @@ func (r *LogReader) ZeroTail() (bool, error) {
 		if err := r.ctx.Err(); err != nil {
 			return false, err
 		}
+		r.shrunk = false
 		p := r.view(pos, min(readStep, r.size-pos))
+		if r.shrunk {
+			r.err = nil
+			continue
+		}
 		if r.err != nil {
 			return false, r.err
 		}

@@ -63,6 +63,9 @@ func (s *Snapshot) check() error {
 		return nil
 	}
 	p, err := s.file.at(0, snapshotHeader)
+	if errors.Is(err, errShrunk) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -38,21 +38,32 @@ func OpenTable(ctx context.Context, fsys vfs.FS, path string, base int64, isTime
 		return nil, err
 	}
 	t := &Table{file: f, base: base, time: isTime}
-	width := int64(offsetEntry)
-	if isTime {
-		width = timeEntry
-	}
-	t.Slots, t.TrailingBytes = f.size/width, f.size%width
-	if f.size > MaxFileBytes {
-		t.Damage = &Damage{File: filepath.Base(path), Position: MaxFileBytes, Reason: fmt.Sprintf("%d bytes, larger than any index", f.size)}
+	for {
+		err := t.measure(filepath.Base(path))
+		if errors.Is(err, errShrunk) {
+			continue
+		}
+		if err != nil {
+			return nil, errors.Join(err, f.close())
+		}
 		return t, nil
 	}
-	used, err := f.lastNonZero(t.Slots * width)
-	if err != nil {
-		return nil, errors.Join(err, f.close())
+}
+
+// measure finds out how many entries there are.
+func (t *Table) measure(name string) error {
+	width, size := int64(offsetEntry), t.file.size
+	if t.time {
+		width = timeEntry
 	}
+	t.Slots, t.TrailingBytes = size/width, size%width
+	if size > MaxFileBytes {
+		t.Damage = &Damage{File: name, Position: MaxFileBytes, Reason: fmt.Sprintf("%d bytes, larger than any index", size)}
+		return nil
+	}
+	used, err := t.file.lastNonZero(t.Slots * width)
 	t.ZeroSlots = t.Slots - (used+width-1)/width
-	return t, nil
+	return err
 }
 
 // Close closes the file.
@@ -185,10 +196,17 @@ func (r *blockReader) at(pos, n int64) ([]byte, error) {
 		return r.buf[:n], nil
 	}
 	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF // somebody cut the file
+		err = io.ErrUnexpectedEOF
+		if info, statErr := r.f.Stat(); statErr == nil && info.Size < r.size {
+			r.size = info.Size
+			return nil, errShrunk
+		}
 	}
 	return nil, fmt.Errorf("dump: %s: %w", r.f.Name(), err)
 }
+
+// errShrunk says that a file has become shorter than it was: a writer gave reserved space back, or truncated its log.
+var errShrunk = errors.New("dump: the file has become shorter")
 
 const blockStep = 64 << 10
 
@@ -198,6 +216,10 @@ func (r *blockReader) pieces(from, to int64, width int) iter.Seq2[[]byte, error]
 		step := int64(blockStep / width * width)
 		for pos := from; to-pos >= int64(width); {
 			p, err := r.at(pos, min(step, (to-pos)/int64(width)*int64(width)))
+			if errors.Is(err, errShrunk) {
+				to = min(to, r.size) // what is left of it is all there is
+				continue
+			}
 			if err != nil {
 				yield(nil, err)
 				return
