@@ -405,3 +405,39 @@ func TestReadingBesideAWriter(t *testing.T) {
 		}
 	}
 }
+
+// TestDropFinished takes back what was found at a place where a whole batch is by now, and nothing else.
+func TestDropFinished(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "d")
+	must(t, "one\ntwo\n", "append", dir, "--batch", "1")
+	const name = "00000000000000000000.log"
+	info, err := os.Stat(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(file string, position, offset int64) finding {
+		return finding{File: file, Problem: true, Position: known(position), Offset: known(offset)}
+	}
+	for _, c := range []struct {
+		what string
+		f    finding
+		kept bool
+	}{
+		{"a batch is there", at(name, 0, 0), false},
+		{"another batch is there", at(name, 0, 1), true},
+		{"no batch begins there", at(name, 5, 0), true},
+		{"the log ends there", at(name, info.Size(), 2), false},
+		{"the file is gone", at("00000000000000000009.log", 0, 9), false},
+		{"of the file as a whole", finding{File: name, Problem: true}, true},
+		{"another kind of file", at("00000000000000000000.index", 0, 0), true},
+	} {
+		r := &partitionResult{}
+		r.found.add(c.f)
+		if err := (&app{fsys: vfs.OS}).dropFinished(context.Background(), dir, r); err != nil {
+			t.Fatal(err)
+		}
+		if kept := r.Verdict == verdictProblems; kept != c.kept {
+			t.Errorf("%s: kept is %v", c.what, kept)
+		}
+	}
+}

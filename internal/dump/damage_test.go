@@ -295,3 +295,13 @@ func TestReaders_FileBecomesShorter(t *testing.T) {
 		t.Errorf("%d entries", n)
 	}
 }
+
+// TestLog_SeventeenBytes is the border between what Kafka's reader calls incomplete and what it looks at.
+func TestLog_SeventeenBytes(t *testing.T) {
+	for n, want := range map[int]string{17: "incomplete batch at the end: 17 bytes", 18: "CorruptRecordException: Found record size 0 smaller than minimum record overhead (14) in file " + logName + "."} {
+		d := read(t, files(t, map[string][]byte{logName: make([]byte, n)}), dump.Options{})
+		if d.Damage == nil || d.Damage.Reason != want {
+			t.Errorf("%d bytes: %+v", n, d.Damage)
+		}
+	}
+}
