@@ -197,11 +197,16 @@ func TestProducer_NextSequenceIsDurable(t *testing.T) {
 				}
 			}
 			check()
+			sent := start
 			accept := func(n int) { // without a sync
 				t.Helper()
 				if _, _, err := p.appendNext(counted(0, n), nil); err != nil {
 					t.Fatal(err)
 				}
+				if _, found, err := p.Locate(sent); found || err != nil {
+					t.Errorf("count %d located before it is durable (%v)", sent, err)
+				}
+				sent += uint64(n)
 			}
 			for range 3 {
 				accept(2)

@@ -446,6 +446,19 @@ func TestRecords_TwoHoles(t *testing.T) {
 	}
 }
 
+// A batch with a wrong offset, in a stretch that is found only by searching behind other damage.
+func TestRecords_WrongOffsetBehindDamage(t *testing.T) {
+	l := openTest(t, t.TempDir(), Options{IndexIntervalBytes: 300})
+	appendMany(t, l, 70)
+	damage(t, l, 0, 20*batchSize, func(p []byte) { p[8] = 0xff })
+	damage(t, l, 0, 45*batchSize, func(p []byte) { p[7] += 9 })
+	for from, want := range map[int64][][2]int64{0: {{20, 20}, {45, 45}}, 30: {{45, 45}}, 45: {{45, 45}}, 46: nil} {
+		if got, holes := readAround(t, l, from); !slices.Equal(holes, want) || len(got) != int(70-from)-len(want) {
+			t.Errorf("from %d: holes %v, want %v; %d records", from, holes, want, len(got))
+		}
+	}
+}
+
 // Behind a hole aborted transactions are left out as everywhere.
 func TestRecords_AbortedBehindDamage(t *testing.T) {
 	l := openTest(t, t.TempDir(), Options{})

@@ -116,14 +116,12 @@ const corroborate = 256 << 10
 func (w *stretch) isGenuine(position int64) (bool, error) {
 	walk := w.s.ScanHeaders(position, w.end)
 	var last segment.Header
-	for walk.Next() {
+	for walk.Next() && last.Position-position < corroborate {
 		h := walk.Header()
 		if last.Size > 0 && !w.follows(&last, h.BaseOffset) {
-			return false, nil
-		}
-		if last = h; h.Position-position > corroborate {
 			break
 		}
+		last = h
 	}
 	if err := walk.Err(); err != nil {
 		return false, err
