@@ -534,3 +534,44 @@ func TestState_NeverGoesBack(t *testing.T) {
 		}
 	}
 }
+
+// A sync in the background that fails ends the log like any other: nothing is taken any more, and whoever waits learns it.
+func TestSyncInterval_SyncFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := errors.New("bad disk")
+		mem := vfstest.NewMem()
+		if err := errors.Join(mem.MkdirAll("/data", 0o755), mem.SyncDir("/")); err != nil {
+			t.Fatal(err)
+		}
+		o := Options{Sync: SyncInterval, SyncEvery: time.Second}
+		var armed atomic.Bool
+		l := openFS(t, vfstest.Inject(mem, failSyncs(func() error {
+			if armed.Load() {
+				return bad
+			}
+			return nil
+		})), o)
+		put(t, l, values("a")...)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		armed.Store(true)
+		put(t, l, values("b")...)
+		waiting := make(chan error)
+		go func() { waiting <- l.Wait(t.Context(), 2, LogEnd) }()
+		if err := <-waiting; !errors.Is(err, ErrFailed) || !errors.Is(err, bad) {
+			t.Errorf("wait: %v", err)
+		}
+		armed.Store(false)
+		if _, err := l.Append(values("c")...); !errors.Is(err, ErrFailed) {
+			t.Errorf("append: %v", err)
+		}
+		if err := l.Flush(); !errors.Is(err, ErrFailed) {
+			t.Errorf("flush: %v", err)
+		}
+		wantContents(t, l, 0, "0:a", "1:b")
+		if err := l.Close(); !errors.Is(err, ErrFailed) {
+			t.Errorf("close: %v", err)
+		}
+		wantSurvivors(t, mem, o, "after the failure", 1)
+	})
+}

@@ -105,8 +105,10 @@ type Options struct {
 	// opening: reads of the damaged offsets are errors, all others work.
 	ReadOnly bool
 
-	Logger *slog.Logger     // life-cycle events; default: none
-	Now    func() time.Time // the clock; default time.Now
+	// Logger gets life-cycle events, and Now is the clock; default: none, and time.Now. Both are called while locks of the log
+	// are held, so that a handler or a clock that uses the log itself would wait for ever.
+	Logger *slog.Logger
+	Now    func() time.Time
 
 	manual bool // tests: no goroutine of the log's own
 }
