@@ -575,3 +575,32 @@ func TestSyncInterval_SyncFails(t *testing.T) {
 		wantSurvivors(t, mem, o, "after the failure", 1)
 	})
 }
+
+// A reading of the ends is one that the writer made, never a mix of two.
+func TestPublished_NeverTorn(t *testing.T) {
+	var p published
+	at := func(n int64) *ends {
+		x := place{n, n, n, n}
+		return &ends{logStart: n, recovery: n, truncations: n, end: place{n, n, n, 0}, high: x, unstable: x}
+	}
+	p.store(at(0))
+	var stop atomic.Bool
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			for last := int64(0); !stop.Load(); {
+				e := p.load()
+				if e != *at(e.logStart) || e.logStart < last {
+					t.Errorf("%+v after %d", e, last)
+					return
+				}
+				last = e.logStart
+			}
+		})
+	}
+	for n := range int64(500_000) {
+		p.store(at(n))
+	}
+	stop.Store(true)
+	all.Wait()
+}
