@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -701,12 +702,15 @@ func (c *crowd) verify(dir string, o Options, tailed map[int64]string) {
 	}
 }
 
-// openFiles are the descriptors and maps of this process that lie in dir.
+// openFiles are the descriptors and maps of this process that lie in dir, where the system tells.
 func openFiles(t *testing.T, dir string) (list []string) {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		t.Skip("needs /proc") // everything else was checked
+		t.Fatal(err)
 	}
 	for _, fd := range fds {
 		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(to, dir) {

@@ -589,7 +589,7 @@ func (m *machine) checkAborted(t *rapid.T, start int64, got []byte, f *Fetch) {
 
 // timestamp compares a look-up by time.
 func (m *machine) timestamp(t *rapid.T) {
-	ms := m.now.UnixMilli() - int64(rapid.SampledFrom([]int{-1, 0, 1, 1000, 100_000, 1 << 40}).Draw(t, "ago"))
+	ms := m.now.UnixMilli() - rapid.SampledFrom([]int64{-1, 0, 1, 1000, 100_000, 1 << 40}).Draw(t, "ago")
 	got, found, err := m.l.OffsetForTimestamp(max(0, ms))
 	if err != nil {
 		t.Fatal(err)
