@@ -44,7 +44,12 @@ func (l *loader) syncBeforeTrust(from placeInLog) (changed bool, err error) {
 		return false, nil
 	}
 	after, err := l.digest(from)
-	return before != after, err
+	if err != nil || before == after || l.slot.SyncFailed {
+		return before != after, err
+	}
+	// The difference will not be seen again: should this recovery be interrupted, the next one has to know.
+	l.slot.SyncFailed = true
+	return true, l.file.Sync(l.slot)
 }
 
 // digest is a number for the good batches from a place on and where each segment stops having them.

@@ -86,8 +86,12 @@ func ReadForeign(fsys vfs.FS, dir string) (Foreign, error) {
 	f.Partition = name.TopicPartition
 	for i := range offsetFileCount {
 		offsets, err := checkpoint.ReadOffsets(fsys, filepath.Join(parent, i.Name()))
-		if err != nil {
+		if isUseless(err) {
 			continue
+		}
+		if err != nil {
+			// It may hold what we wrote there: not being able to read it is no sign of another program.
+			return f, fmt.Errorf("recovery: %w", err)
 		}
 		f.HasFile[i] = true
 		if o, ok := offsets[f.Partition]; ok {
@@ -95,6 +99,16 @@ func ReadForeign(fsys vfs.FS, dir string) (Foreign, error) {
 		}
 	}
 	return f, nil
+}
+
+// isUseless tells whether an error says of a file that it holds no checkpoint, and not that it cannot be read.
+func isUseless(err error) bool {
+	for _, e := range [...]error{fs.ErrNotExist, checkpoint.ErrCorrupt, checkpoint.ErrUnsupportedVersion, vfs.ErrTooLarge, vfs.ErrNotRegular} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // Fingerprint is a number that differs when anything of f but the marker differs. It is never 0.

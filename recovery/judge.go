@@ -33,6 +33,12 @@ func (l *loader) judge() (*judgement, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, ok := l.segments.Get(from.segment); !ok {
+		if err := l.lostRecoveryPoint(from); err != nil {
+			return nil, err
+		}
+		from, expect = l.wholeSegment(l.segments.First()) // a reader looks at all that is left
+	}
 	untrue := false
 	if !l.p.ReadOnly {
 		if untrue, err = l.syncBeforeTrust(from); err != nil {
@@ -41,7 +47,17 @@ func (l *loader) judge() (*judgement, error) {
 	}
 	l.scanned, l.scannedFrom = true, from
 	l.report.RecoveryPoint = min(l.derivedOffset, max(expect.Offset, l.slot.Recovery.Offset))
-	return l.scan(from, expect, untrue || l.slot.SyncFailed && l.us)
+	j, err := l.scan(from, expect, untrue || l.slot.SyncFailed && l.us)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range j.cuts {
+		// The indexes may name batches that go.
+		if at := (placeInLog{c.segment.BaseOffset(), c.position}); c.finding >= 0 && at.less(l.derivedFrom) {
+			l.wholeSegment(c.segment)
+		}
+	}
+	return j, nil
 }
 
 // closedInOrder tells whether the last writer closed the log and nothing was touched since: then no batch is read.
@@ -109,9 +125,8 @@ func (l *loader) scanStart() (placeInLog, Position, error) {
 		if s, ok := l.segments.Get(r.Last.SegmentBase); ok {
 			if size, err := s.FileSize(); err != nil || size < r.Last.Position {
 				// It ends before that batch; where, only a scan of all of it can tell.
-				base := s.BaseOffset()
-				l.derivedFrom, l.derivedOffset = placeInLog{segment: base}, base
-				return placeInLog{segment: base}, Position{Offset: base}, err
+				from, expect := l.wholeSegment(s)
+				return from, expect, err
 			}
 		}
 		l.derivedFrom, l.derivedOffset = placeInLog{r.Last.SegmentBase, r.EndPosition()}, r.Offset
@@ -125,9 +140,15 @@ func (l *loader) scanStart() (placeInLog, Position, error) {
 	if !ok {
 		s = l.segments.First()
 	}
+	from, expect := l.wholeSegment(s)
+	return from, expect, nil
+}
+
+// wholeSegment lets everything be made anew from the first byte of a segment on, and returns the place.
+func (l *loader) wholeSegment(s *segment.Segment) (placeInLog, Position) {
 	base := s.BaseOffset()
 	l.derivedFrom, l.derivedOffset = placeInLog{segment: base}, base
-	return placeInLog{segment: base}, Position{Offset: base}, nil
+	return placeInLog{segment: base}, Position{Offset: base}
 }
 
 // cleanTail is where the last segment is looked at after another program stopped in order: from its last index entry
@@ -161,10 +182,7 @@ type scanner struct {
 func (l *loader) scan(from placeInLog, at Position, untrue bool) (*judgement, error) {
 	w := &scanner{l: l, at: at, place: from, untrue: untrue}
 	w.seen = l.us && (l.slot.Durable.Last.Size == 0 || placeInLog{l.slot.Durable.Last.SegmentBase, l.slot.Durable.Last.Position}.less(from))
-	s, ok := l.segments.Get(from.segment)
-	if !ok {
-		return nil, l.lostRecoveryPoint(from)
-	}
+	s, _ := l.segments.Get(from.segment)
 	for {
 		if err := l.ctx.Err(); err != nil {
 			return nil, fmt.Errorf("recovery: %w", err)
@@ -187,10 +205,9 @@ func (l *loader) scan(from placeInLog, at Position, untrue bool) (*judgement, er
 
 // lostRecoveryPoint is the case that the segment which holds the recovery point is not there.
 func (l *loader) lostRecoveryPoint(from placeInLog) error {
-	l.find(Finding{Path: l.p.Dir, Decision: Refuse, Problem: true, Position: -1, Bytes: -1,
+	return l.refuse(Finding{Path: l.p.Dir, Problem: true, Position: -1, Bytes: -1,
 		Offset: from.segment, End: l.slot.Durable.Offset, Rule: "below the promised end",
 		Reason: fmt.Sprintf("the segment of base offset %d is gone, although the state file knows of records in it", from.segment)})
-	return l.refused()
 }
 
 // segment scans one segment from the present place and judges its end. stop says that the log ends here.

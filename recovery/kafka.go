@@ -110,6 +110,8 @@ func (l *loader) kafkaCheckSegments(below int64) error {
 				return fmt.Errorf("recovery: %w", err)
 			case errors.Is(err, index.ErrCorrupt):
 				reason = err.Error()
+			case err == nil && l.replaced[base] && !l.p.Compat:
+				reason = "the transaction index may have been lost when the segment was replaced"
 			case err != nil:
 				return fmt.Errorf("recovery: %w", err)
 			}
@@ -288,6 +290,7 @@ func (l *loader) kafkaRecoverSegment(s *segment.Segment) (removed int64, err err
 		return 0, fmt.Errorf("recovery: %w", err)
 	}
 	s.SetSize(size)
+	l.rebuilt = append(l.rebuilt, s)
 	r := replay{l: l, m: m, txnFrom: s.BaseOffset(), strict: l.p.Compat}
 	c := s.ScanWith(0, size, segment.ScanOptions{})
 	end := int64(0)
@@ -457,9 +460,11 @@ func (l *loader) kafkaFinish(clean bool, recoveryPoint int64) error {
 		return fmt.Errorf("recovery: %w", err)
 	}
 	l.end = Position{Offset: end, Last: l.lastIdentity(active)}
-	l.recoveryPoint = Position{Offset: min(recoveryPoint, end), Last: l.end.Last}
-	if clean && known {
-		l.recoveryPoint.Offset = end
+	if l.p.Compat {
+		l.recoveryPoint = Position{Offset: min(recoveryPoint, end), Last: l.end.Last}
+		if clean && known {
+			l.recoveryPoint.Offset = end
+		}
 	}
 	l.epochs.TruncateFromEnd(end)
 	l.epochs.TruncateFromStart(l.logStart)
@@ -467,8 +472,32 @@ func (l *loader) kafkaFinish(clean bool, recoveryPoint int64) error {
 		return err
 	}
 	l.logStart = max(l.logStart, l.segments.First().BaseOffset())
-	l.recoveryPoint.Offset = max(l.recoveryPoint.Offset, l.logStart)
-	return l.kafkaProducers(clean)
+	if l.p.Compat {
+		l.recoveryPoint.Offset = max(l.recoveryPoint.Offset, l.logStart)
+	}
+	if err := l.kafkaProducers(clean); err != nil || l.p.Compat {
+		return err
+	}
+	return l.kafkaSettle()
+}
+
+// kafkaSettle makes durable what was made anew, so that the log end is the recovery point if there is a snapshot for it.
+func (l *loader) kafkaSettle() error {
+	for _, s := range l.rebuilt {
+		if now, ok := l.segments.Get(s.BaseOffset()); !ok || now != s {
+			continue // dropped since
+		}
+		if err := s.FlushIndexes(); err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+	}
+	if err := l.fsys.SyncDir(l.p.Dir); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	if l.snapshotOffset == l.end.Offset {
+		l.recoveryPoint = l.end
+	}
+	return nil
 }
 
 // kafkaLogEnd is the end of the last segment, −1 if no segment is left. A log that ends below its start is dropped.

@@ -77,8 +77,26 @@ func (l *loader) completeSwap() error {
 	if l.p.ReadOnly {
 		return nil
 	}
+	// Each step is on disk before the next begins. While a .log.swap is there the old files still have to go, and with the
+	// log files renamed last nothing of the new segment is without its log.
+	for _, logs := range [...]bool{false, true} {
+		if err := l.fsys.SyncDir(l.p.Dir); err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+		if err := l.renameSwapped(logs); err != nil {
+			return err
+		}
+	}
+	if err := l.fsys.SyncDir(l.p.Dir); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	return nil
+}
+
+// renameSwapped gives the log files, or all others, of a replacement their names.
+func (l *loader) renameSwapped(logs bool) error {
 	for i, n := range l.names {
-		if n.Suffix != segment.SuffixSwap {
+		if n.Suffix != segment.SuffixSwap || (n.Kind == segment.KindLog) != logs {
 			continue
 		}
 		plain := n
@@ -87,9 +105,6 @@ func (l *loader) completeSwap() error {
 			return fmt.Errorf("recovery: %w", err)
 		}
 		l.names[i] = plain
-	}
-	if err := l.fsys.SyncDir(l.p.Dir); err != nil {
-		return fmt.Errorf("recovery: %w", err)
 	}
 	return nil
 }
@@ -130,6 +145,7 @@ func (l *loader) removeReplaced(from, to int64) error {
 			kept = append(kept, n)
 			continue
 		}
+		l.mayBeNew(n)
 		path := n.Path(l.p.Dir)
 		l.find(Finding{Path: path, Decision: RemoveStale, Reason: "has been replaced"})
 		if err := l.remove(path); err != nil {
@@ -144,6 +160,25 @@ func (l *loader) removeReplaced(from, to int64) error {
 	}
 	l.names = kept
 	return nil
+}
+
+// mayBeNew notes a transaction index that is removed with the old files, and may be the new one, renamed when the
+// replacement was interrupted. It is made anew from the log; that the others are missing is noticed later.
+func (l *loader) mayBeNew(n segment.Name) {
+	if n.Kind != segment.KindTxnIndex || n.Suffix != "" {
+		return
+	}
+	swap := n
+	swap.Suffix = segment.SuffixSwap
+	log := swap
+	log.Kind = segment.KindLog
+	if slices.Contains(l.names, swap) || !slices.Contains(l.names, log) {
+		return
+	}
+	if l.replaced == nil {
+		l.replaced = map[int64]bool{}
+	}
+	l.replaced[n.Offset] = true
 }
 
 func (l *loader) removeIfThere(path string) error {

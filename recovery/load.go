@@ -118,6 +118,8 @@ type loader struct {
 	segments  segment.Set
 	orphans   []segment.Name     // indexes without a log file
 	txnLost   []*segment.Segment // whose transaction index was emptied although no replay comes by
+	rebuilt   []*segment.Segment // of which an index was made anew
+	replaced  map[int64]bool     // base offsets of segments whose transaction index may have been lost in a replacement
 	txnBad    []txnDamage
 	epochs    *leaderepoch.Cache
 	producers *producerstate.Manager
@@ -175,6 +177,9 @@ func (l *loader) load() error {
 	if err := l.refuseOrAct(j); err != nil {
 		return err
 	}
+	if !l.us && l.segments.Len() == 1 && l.end.Last.Size == 0 {
+		l.gaps = false // a log that was only just begun
+	}
 	if err := l.removeOrphans(); err != nil {
 		return err
 	}
@@ -190,20 +195,26 @@ func (l *loader) load() error {
 	return l.finish()
 }
 
-// observe reads what is there, without judging it.
+// observe reads what is there, without judging it. The state file is first: beside a writer everything else is then as far
+// as it says, or further.
 func (l *loader) observe() error {
-	if err := l.list(); err != nil {
+	slot, us, err := l.observeWriter()
+	for range 2 {
+		if err != nil || us || !l.p.ReadOnly {
+			break
+		}
+		// A writer that changes the leader epochs may have done so between the two looks.
+		if err = l.file.Close(); err == nil {
+			slot, us, err = l.observeWriter()
+		}
+	}
+	if err == nil {
+		err = l.list()
+	}
+	if err != nil {
 		return err
 	}
-	var err error
-	if l.foreign, err = ReadForeign(l.fsys, l.p.Dir); err != nil {
-		return err
-	}
-	if l.file, err = OpenStateFile(l.fsys, l.p.Dir, l.p.ReadOnly || l.p.Compat); err != nil {
-		return err
-	}
-	slot, found := l.file.Newest()
-	if found && l.foreign.wroteLast(&slot) {
+	if us {
 		l.us, l.slot = true, slot
 		l.sameBoot = slot.BootID != "" && slot.BootID == bootField(l.p.BootID)
 		l.report.Mode, l.report.SameBoot, l.report.Durable = slot.Mode, l.sameBoot, slot.Durable.Offset
@@ -214,6 +225,18 @@ func (l *loader) observe() error {
 	// What another program has left may have gaps, and goes on to have them when we write behind it.
 	l.gaps = slot.Gaps && l.us || !l.us && slices.ContainsFunc(l.names, func(n segment.Name) bool { return n.Kind == segment.KindLog })
 	return nil
+}
+
+// observeWriter reads the state file, and what tells whether it speaks of the directory as it is.
+func (l *loader) observeWriter() (slot Slot, us bool, err error) {
+	if l.file, err = OpenStateFile(l.fsys, l.p.Dir, l.p.ReadOnly || l.p.Compat); err != nil {
+		return slot, false, err
+	}
+	if l.foreign, err = ReadForeign(l.fsys, l.p.Dir); err != nil {
+		return slot, false, err
+	}
+	slot, found := l.file.Newest()
+	return slot, found && l.foreign.wroteLast(&slot), nil
 }
 
 // list reads the directory. What bears the name of a log file and is none would make a reader hang or a broker fail.
@@ -378,6 +401,17 @@ func (l *loader) finish() error {
 	}
 	if err := active.OpenActive(size); err != nil {
 		return fmt.Errorf("recovery: %w", err)
+	}
+	for _, s := range l.rebuilt {
+		if err := s.FlushIndexes(); err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+	}
+	if len(l.rebuilt) > 0 {
+		// Nobody looks at these again, and their names may be new.
+		if err := l.fsys.SyncDir(l.p.Dir); err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
 	}
 	if !l.derives() && l.us {
 		return nil

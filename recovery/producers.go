@@ -3,6 +3,7 @@ package recovery
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/oncelog/oncelog/index"
 	"github.com/oncelog/oncelog/producerstate"
@@ -47,6 +48,11 @@ func (l *loader) loadProducers() error {
 	if !l.p.ReadOnly && !l.p.Compat {
 		if _, err := producerstate.RemoveOrphans(l.fsys, l.p.Dir); err != nil {
 			return err
+		}
+	}
+	for base := range l.replaced {
+		if s, ok := l.segments.Get(base); ok && !l.p.ReadOnly && !slices.Contains(l.txnLost, s) && base < l.derivedFrom.segment {
+			l.txnLost = append(l.txnLost, s)
 		}
 	}
 	for _, s := range l.txnLost {
@@ -258,6 +264,7 @@ func (l *loader) rebuildTxnIndex(s *segment.Segment) error {
 	if err := s.ResetTxnIndex(); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
+	l.rebuilt = append(l.rebuilt, s)
 	end, err := s.NextOffset()
 	if err != nil {
 		return fmt.Errorf("recovery: %w", err)

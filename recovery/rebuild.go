@@ -35,6 +35,7 @@ func (l *loader) rebuildIndexes() error {
 				l.txnLost = append(l.txnLost, s)
 			}
 			from = 0
+			l.rebuilt = append(l.rebuilt, s)
 		}
 		if from < 0 {
 			continue
@@ -182,7 +183,7 @@ func (l *loader) epochsFromLog(cache *leaderepoch.Cache, from placeInLog) (odd b
 		c := s.ScanHeaders(begin, size)
 		for c.Next() {
 			h := c.Header()
-			if h.Magic < record.Magic || h.PartitionLeaderEpoch < 0 {
+			if h.Magic < record.Magic || h.PartitionLeaderEpoch < 0 || h.BaseOffset < 0 {
 				continue
 			}
 			if latest, any := cache.Latest(); !any || h.PartitionLeaderEpoch > latest.Epoch {
@@ -208,9 +209,11 @@ func (l *loader) flushEpochs() error {
 	}
 	next := l.foreign
 	next.LeaderEpochs = l.epochs.Encode()
-	if l.us && !l.p.Compat {
-		slot := l.slot
-		slot.Who = [2]uint64{l.foreign.Fingerprint(), next.Fingerprint()}
+	if slot, found := l.file.Newest(); found && !l.p.Compat {
+		slot.Who = [2]uint64{} // another program was here; what is written now may be what the slot knew
+		if l.us {
+			slot.Who = [2]uint64{l.foreign.Fingerprint(), next.Fingerprint()}
+		}
 		if err := l.file.Sync(slot); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -20,6 +21,8 @@ import (
 	"github.com/oncelog/oncelog/internal/vfs/vfstest"
 	"github.com/oncelog/oncelog/producerstate"
 	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/recovery"
+	"github.com/oncelog/oncelog/segment"
 )
 
 // chain is a log that lives through many crashes: what one of them leaves is recovered, written to again, and goes down
@@ -50,6 +53,8 @@ type chainKind struct {
 	kafka    bool // the parent is a log directory of Kafka
 	modes    bool // each open may choose another mode
 	policy   Policy
+	policies bool // each open may choose PointInTime
+	damage   bool // what is derived is damaged or deleted between generations
 	faults   bool // syncs and writes of one generation fail
 	mapped   bool // dropping the cache leaves mapped files alone
 }
@@ -68,6 +73,9 @@ var chainKinds = []chainKind{
 	{name: "changing modes", modes: true},
 	{name: "changing modes follower", modes: true, follower: true},
 	{name: "point in time", policy: PointInTime},
+	{name: "changing policies", policies: true, modes: true},
+	{name: "damaged caches", damage: true},
+	{name: "damaged caches follower", damage: true, follower: true, modes: true},
 	{name: "failing syncs", faults: true, mapped: true},
 	{name: "failing syncs follower", faults: true, follower: true, modes: true},
 }
@@ -98,6 +106,9 @@ func newChain(seed uint64, kind chainKind, mode SyncMode) (*chain, error) {
 func (c *chain) open() error {
 	if c.kind.modes {
 		c.mode = modes[c.rand.IntN(len(modes))]
+	}
+	if c.kind.policies {
+		c.opts.DamagePolicy = Policy(c.rand.IntN(2)) * PointInTime
 	}
 	c.opts.Sync = c.mode
 	l, err := OpenFS(context.Background(), c.fsys, simDir, c.opts)
@@ -295,7 +306,8 @@ func (c *chain) check(m vfs.FS, led *ledger, o Options, kill bool) (survived int
 }
 
 func (c *chain) survivors(l *Log, led *ledger, kill bool) (survived int, err error) {
-	if r := l.RecoveryReport(); (r.Problems() && c.kind.policy != PointInTime) || len(r.Holes) > 0 {
+	// What Kafka's rule makes of a torn batch is called a problem.
+	if r := l.RecoveryReport(); (r.Problems() && c.opts.DamagePolicy != PointInTime && !c.kind.damage) || len(r.Holes) > 0 {
 		return 0, fmt.Errorf("a crash is reported as a problem: %v", r.Findings)
 	}
 	stored, err := readUpTo(l)
@@ -335,7 +347,74 @@ func (c *chain) survivors(l *Log, led *ledger, kill bool) (survived int, err err
 	if err := c.epochs(l, stored); err != nil {
 		return 0, err
 	}
+	if err := c.times(l, stored); err != nil {
+		return 0, err
+	}
 	return len(stored), c.retries(l, led, stored)
+}
+
+// times is I17 for the time index.
+func (c *chain) times(l *Log, stored [][]byte) error {
+	type stamped struct{ ms, offset int64 }
+	var all []stamped
+	for _, p := range stored {
+		for r, err := range record.Batch(p).Records(record.Limits{}) {
+			if err != nil {
+				return err
+			}
+			all = append(all, stamped{r.Timestamp, r.Offset})
+		}
+	}
+	for i := 0; i < len(all); i += 1 + len(all)/8 {
+		want := all[slices.IndexFunc(all, func(s stamped) bool { return s.ms >= all[i].ms })]
+		got, found, err := l.OffsetForTimestamp(all[i].ms)
+		if err != nil || !found || got.Offset != want.offset || got.Timestamp != want.ms {
+			return fmt.Errorf("I17: time %d is at offset %d, the time index says %+v, %v, %v", all[i].ms, want.offset, got, found, err)
+		}
+	}
+	return nil
+}
+
+// spoil damages or deletes something that can be made anew: an index, a snapshot, a side file, a hint. It tells what.
+func (c *chain) spoil(m *vfstest.Mem) (string, error) {
+	entries, err := m.ReadDir(simDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	var names []string
+	for _, e := range entries {
+		switch n := segment.Parse(e.Name); n.Kind {
+		case segment.KindOffsetIndex, segment.KindTimeIndex, segment.KindSnapshot, segment.KindProducers, segment.KindState:
+			names = append(names, e.Name)
+		}
+	}
+	if err != nil || len(names) == 0 {
+		return "", err
+	}
+	name := names[c.rand.IntN(len(names))]
+	path := filepath.Join(simDir, name)
+	hint := name == recovery.StateFileName
+	if !hint && c.rand.IntN(3) == 0 {
+		return "without " + name, m.Remove(path)
+	}
+	f, err := m.OpenFile(path, vfs.O_RDWR, 0)
+	if err != nil {
+		return "", err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size > 0 {
+		at := c.rand.Int64N(info.Size)
+		if hint {
+			at = 8192 + c.rand.Int64N(512)
+		}
+		n := 1 + c.rand.IntN(8)
+		if !hint && c.rand.IntN(3) == 0 {
+			err = f.Truncate(at)
+		} else {
+			_, err = f.WriteAt(bytes.Repeat([]byte{byte(c.rand.Uint32())}, n), at)
+		}
+	}
+	return "damage in " + name, errors.Join(err, f.Sync(), f.Close())
 }
 
 // readUpTo is readAll for a log that may end in a gap: behind its last batch no other comes.
@@ -581,6 +660,15 @@ func (c *chain) generation(steps, perOp, survivorAt int) (states int, err error)
 			o = vfstest.CrashOptions{Mode: vfstest.Kill, Seed: n}
 		}
 		next = &heir{c.mem.Crash(o), c.led, o.Mode == vfstest.Kill && !sawFault, o.Mode, fmt.Sprintf("crash %+v at the end", o)}
+	}
+	if c.kind.damage {
+		for range c.rand.IntN(3) {
+			what, err := c.spoil(next.mem)
+			if err != nil {
+				return states, err
+			}
+			next.what += ", " + what
+		}
 	}
 	survived, err := c.check(next.mem.Crash(vfstest.CrashOptions{Seed: n}), &next.led, c.opts, next.kill)
 	if err != nil {

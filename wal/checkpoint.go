@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/oncelog/oncelog/internal/vfs"
 	"github.com/oncelog/oncelog/producerstate"
 	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/recovery"
@@ -150,15 +151,30 @@ func (l *Log) flushIndexes(s *segment.Segment) error {
 }
 
 // writePair writes the snapshot and its side file. An error puts the recovery point in doubt as one about an index does:
-// the sync of the directory that may have failed was also to make the names of new transaction indexes durable.
+// the sync of the directory that may have failed was also to make the names of new transaction indexes durable. A full
+// disk is no such error: the next checkpoint may find room.
 func (l *Log) writePair(f *producerstate.Frozen, last record.Identity) error {
 	if f == nil {
 		return nil
 	}
-	err := producerstate.WritePair(l.fsys, l.dir, f, last)
-	if err != nil {
+	fsys := &dirSyncs{FS: l.fsys}
+	err := producerstate.WritePair(fsys, l.dir, f, last)
+	if err != nil && (fsys.failed || !errors.Is(err, vfs.ErrNoSpace)) {
 		l.inDoubt.Store(true)
 	}
+	return err
+}
+
+// dirSyncs notes whether a sync of a directory has failed.
+type dirSyncs struct {
+	vfs.FS
+	failed bool
+}
+
+// SyncDir implements vfs.FS.
+func (d *dirSyncs) SyncDir(dir string) error {
+	err := d.FS.SyncDir(dir)
+	d.failed = d.failed || err != nil
 	return err
 }
 
@@ -356,7 +372,7 @@ func (l *Log) sealForClose() error {
 	if !l.inDoubt.Load() {
 		err = l.writePair(l.producers.Freeze(), l.last)
 	}
-	if l.inDoubt.Load() {
+	if err != nil || l.inDoubt.Load() {
 		// Every record is on disk; the next open reads what lies behind the recovery point.
 		if err != nil {
 			l.warn("close", err)

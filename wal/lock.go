@@ -67,16 +67,34 @@ func (l *Log) unlock() error {
 	return errors.Join(errs...)
 }
 
-// makeDir creates the directory if it is missing, and makes its name durable.
+// makeDir creates the directory and those above it that are missing, and makes their names durable. Whoever made a
+// directory that is there may have been interrupted before he could: its own name is made durable too, where the rights
+// allow it.
 func (l *Log) makeDir() error {
-	if _, err := l.fsys.Stat(l.dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return err
+	var parents []string // of what is missing, the innermost first
+	for dir := l.dir; ; dir = filepath.Dir(dir) {
+		_, err := l.fsys.Stat(dir)
+		if err == nil || filepath.Dir(dir) == dir {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("wal: open: %w", err)
+		}
+		parents = append(parents, filepath.Dir(dir))
+	}
+	if len(parents) == 0 {
+		if err := l.fsys.SyncDir(filepath.Dir(l.dir)); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("wal: open: %w", err)
+		}
+		return nil
 	}
 	if err := l.fsys.MkdirAll(l.dir, 0o755); err != nil {
 		return fmt.Errorf("wal: open: %w", err)
 	}
-	if err := l.fsys.SyncDir(filepath.Dir(l.dir)); err != nil {
-		return fmt.Errorf("wal: open: %w", err)
+	for _, dir := range slices.Backward(parents) {
+		if err := l.fsys.SyncDir(dir); err != nil {
+			return fmt.Errorf("wal: open: %w", err)
+		}
 	}
 	return nil
 }

@@ -6,8 +6,10 @@ import (
 	"io/fs"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"time"
 
+	"github.com/oncelog/oncelog/internal/vfs"
 	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/segment"
 )
@@ -116,6 +118,10 @@ func (l *Log) roll(expected int64, now time.Time) error {
 	if base < old.BaseOffset() {
 		return fmt.Errorf("%w: the next segment would begin at %d, below the active one at %d", ErrOffsetOutOfRange, base, old.BaseOffset())
 	}
+	next, err := l.createSegment(base)
+	if err != nil {
+		return l.notCreated(base, err)
+	}
 	seal := old.TrimLog
 	if l.opts.Sync == SyncCommit {
 		seal = old.Seal
@@ -123,12 +129,7 @@ func (l *Log) roll(expected int64, now time.Time) error {
 	if err := seal(); errors.Is(err, segment.ErrIndex) {
 		l.warn("index of a rolled segment", err)
 	} else if err != nil {
-		l.fail(fmt.Errorf("wal: roll: %w", err))
-		return l.failure()
-	}
-	next, err := l.createSegment(base)
-	if err != nil {
-		l.fail(fmt.Errorf("wal: roll: %w", err))
+		l.fail(fmt.Errorf("wal: roll: %w", errors.Join(err, next.Close())))
 		return l.failure()
 	}
 	before := l.lastPosition()
@@ -171,6 +172,26 @@ func (l *Log) replaceEmpty(now time.Time) error {
 	return nil
 }
 
+// notCreated is the end of a roll that could not begin a segment. If that was for a full disk and the files are gone
+// again, for good, nothing has changed and the next append tries once more. The caller holds mu.
+func (l *Log) notCreated(base int64, err error) error {
+	err = fmt.Errorf("wal: roll: %w", err)
+	if l.failure() == nil && errors.Is(err, vfs.ErrNoSpace) {
+		_, left := l.fsys.Stat(filepath.Join(l.dir, segment.FileName(segment.KindLog, base)))
+		if errors.Is(left, fs.ErrNotExist) {
+			left = l.fsys.SyncDir(l.dir)
+		} else if left == nil {
+			left = fs.ErrExist
+		}
+		if left == nil {
+			return err
+		}
+		err = errors.Join(err, left)
+	}
+	l.fail(err)
+	return l.failure()
+}
+
 // createSegment makes the files of a segment and their names durable. Index files that an earlier life of the same base
 // offset left behind are removed first: they are derived.
 func (l *Log) createSegment(base int64) (*segment.Segment, error) {
@@ -186,7 +207,8 @@ func (l *Log) createSegment(base int64) (*segment.Segment, error) {
 		return nil, err
 	}
 	if err := l.fsys.SyncDir(l.dir); err != nil {
-		return nil, errors.Join(err, next.Close())
+		l.fail(fmt.Errorf("wal: roll: %w", errors.Join(err, next.Close())))
+		return nil, l.failure()
 	}
 	return next, nil
 }
