@@ -223,6 +223,16 @@ func (w *scanner) segment(s, next *segment.Segment) (stop bool, err error) {
 			return false, err
 		}
 		r := decide(f)
+		if l := w.l; l.p.ReadOnly && r.verdict >= Cut {
+			// A writer may have been at work on these bytes.
+			before := w.place
+			if _, err := w.batches(s); err != nil {
+				return false, err
+			}
+			if before != w.place {
+				continue
+			}
+		}
 		stop, again, err := w.act(s, next, tail, r)
 		if err != nil || !again {
 			return stop, err
@@ -234,6 +244,13 @@ func (w *scanner) segment(s, next *segment.Segment) (stop bool, err error) {
 func (w *scanner) batches(s *segment.Segment) (segment.Tail, error) {
 	l := w.l
 	from := w.place.position
+	if l.p.ReadOnly {
+		size, err := s.FileSize()
+		if err != nil {
+			return segment.Tail{}, fmt.Errorf("recovery: %w", err)
+		}
+		s.SetSize(max(size, from)) // a writer may have made it longer
+	}
 	c := s.ScanWith(from, segment.ToEnd, segment.ScanOptions{Ordered: true, After: w.at.Offset})
 	for c.Next() {
 		b := c.Batch()

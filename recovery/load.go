@@ -70,9 +70,8 @@ func (s *State) Close() error {
 // Load finds out what the directory holds, decides, and unless ReadOnly is set acts on it. The caller holds the locks.
 // It returns *RefusedError where the decision is left to a person.
 func Load(ctx context.Context, fsys vfs.FS, p Params) (*State, error) {
-	l := newLoader(ctx, fsys, p)
 	start := p.Now()
-	err := l.run()
+	l, err := run(ctx, fsys, p)
 	if err != nil && !p.ReadOnly {
 		err = l.refuseUnreadable(err)
 	}
@@ -90,15 +89,45 @@ func Load(ctx context.Context, fsys vfs.FS, p Params) (*State, error) {
 func Inspect(ctx context.Context, fsys vfs.FS, p Params) (*Report, error) {
 	p.dryRun, p.ReadOnly = true, true
 	p.Segments.ReadOnly, p.Producers.ReadOnly = true, true
-	l := newLoader(ctx, fsys, p)
 	start := p.Now()
-	err := l.run()
+	l, err := run(ctx, fsys, p)
 	l.report.Elapsed = p.Now().Sub(start)
 	l.summarize()
 	if err = errors.Join(withVersion(err), l.close()); err != nil {
 		return nil, err
 	}
 	return &l.report, nil
+}
+
+// run loads. A reader looks again where it saw what a writer may have been changing meanwhile: a load reads one file after
+// the other, and beside a writer they are not of one moment.
+func run(ctx context.Context, fsys vfs.FS, p Params) (l *loader, err error) {
+	const tries = 5
+	for i := 1; ; i++ {
+		l = newLoader(ctx, fsys, p)
+		err = l.run()
+		if !p.ReadOnly || i == tries || ctx.Err() != nil || err == nil && !l.report.Problems() && !l.report.Refused() {
+			return l, err
+		}
+		if !l.writerMoved() && (err == nil || i > 1) {
+			return l, err
+		}
+		if closeErr := l.close(); closeErr != nil {
+			return l, errors.Join(err, closeErr)
+		}
+	}
+}
+
+// writerMoved tells whether the state file has changed since it was read.
+func (l *loader) writerMoved() bool {
+	now, err := OpenStateFile(l.fsys, l.p.Dir, true)
+	if err != nil || l.file == nil {
+		return err == nil
+	}
+	defer now.Close()
+	a, _ := now.Newest()
+	b, _ := l.file.Newest()
+	return a.Generation != b.Generation
 }
 
 // loader carries one load through its steps.

@@ -258,11 +258,11 @@ func (c *chain) follows() error {
 		if err != nil {
 			return err
 		}
-		if c.rand.IntN(4) == 0 {
-			at += int64(c.rand.IntN(20))
-		}
 		if len(p)+b.Size() > int(c.opts.SegmentBytes) {
 			break
+		}
+		if c.rand.IntN(4) == 0 {
+			at += int64(c.rand.IntN(20))
 		}
 		b.SetBaseOffset(at)
 		b.SetPartitionLeaderEpoch(c.epoch)
