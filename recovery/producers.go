@@ -242,8 +242,12 @@ func (l *loader) checkTxnIndexes() error {
 		if l.p.ReadOnly {
 			continue
 		}
-		if err := l.rebuildTxnIndex(s); err != nil {
-			return err
+		// The replay adds the entries behind the recovery point to an empty index, and then all of it is made.
+		if err := s.ResetTxnIndex(); err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+		if !slices.Contains(l.txnLost, s) {
+			l.txnLost = append(l.txnLost, s)
 		}
 	}
 	return nil

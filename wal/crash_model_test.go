@@ -247,19 +247,19 @@ func readAll(l *Log) (list [][]byte, err error) {
 	for at := l.Offsets().LogStart; at < l.Offsets().LogEnd; {
 		f, err := l.Read(at, ReadOptions{MaxBytes: 1 << 20, Isolation: LogEnd, MinOneMessage: true})
 		if err != nil {
-			return nil, err
+			return list, err
 		}
 		n := 0
 		for b, err := range f.Records.Batches() {
 			if err != nil {
-				return nil, errors.Join(err, f.Close())
+				return list, errors.Join(err, f.Close())
 			}
 			list = append(list, bytes.Clone(b.Batch))
 			at = b.NextOffset()
 			n++
 		}
 		if err := f.Close(); err != nil {
-			return nil, err
+			return list, err
 		}
 		if n == 0 {
 			return nil, fmt.Errorf("nothing to read at %d, log end %d", at, l.Offsets().LogEnd)

@@ -283,6 +283,16 @@ func sums(files map[string][]byte) map[string][32]byte {
 	return m
 }
 
+// inOrder is how many batches have offsets above those before them.
+func inOrder(list []kafkatest.Batch) int {
+	for i := 1; i < len(list); i++ {
+		if list[i].BaseOffset <= list[i-1].LastOffset {
+			return i
+		}
+	}
+	return len(list)
+}
+
 // compareBatches reads the log from its start and compares it with what Kafka's classes read.
 func compareBatches(l *Log, d *kafkatest.Dump, x *kafkatest.Fixture) error {
 	var want []kafkatest.Batch
@@ -294,7 +304,9 @@ func compareBatches(l *Log, d *kafkatest.Dump, x *kafkatest.Fixture) error {
 		want = want[1:]
 	}
 	stored, err := readAll(l)
-	if err != nil {
+	if n := inOrder(want); errors.Is(err, ErrCorrupt) && n < len(want) {
+		want = want[:n] // an offset that was changed, which Kafka's classes do not look at
+	} else if err != nil {
 		return err
 	}
 	for _, name := range d.OtherFiles {
