@@ -32,6 +32,9 @@ func (l *loader) loadAsKafka() error {
 		recoveryPoint = l.slot.Recovery.Offset
 	}
 	l.logStart = l.kafkaLogStart()
+	if err := l.takeOver(); err != nil {
+		return err
+	}
 	if err := l.kafkaEpochs(); err != nil {
 		return err
 	}

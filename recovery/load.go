@@ -136,11 +136,14 @@ type loader struct {
 	fsys vfs.FS
 	p    Params
 
-	names    []segment.Name // regular files of the directory
-	foreign  Foreign
-	file     *StateFile
-	slot     Slot // newest, valid if us
-	us       bool // this library changed the directory last
+	names   []segment.Name // regular files of the directory
+	foreign Foreign
+	file    *StateFile
+	slot    Slot // newest, valid if us
+	us      bool // this library changed the directory last
+
+	takingOver bool // a recovery of another program's log was interrupted
+
 	sameBoot bool
 	gaps     bool // offsets may jump
 
@@ -206,6 +209,9 @@ func (l *loader) load() error {
 	if err := l.refuseOrAct(j); err != nil {
 		return err
 	}
+	if err := l.takeOver(); err != nil {
+		return err
+	}
 	if !l.us && l.segments.Len() == 1 && l.end.Last.Size == 0 {
 		l.gaps = false // a log that was only just begun
 	}
@@ -265,7 +271,23 @@ func (l *loader) observeWriter() (slot Slot, us bool, err error) {
 		return slot, false, err
 	}
 	slot, found := l.file.Newest()
+	l.takingOver = found && slot.Who == [2]uint64{}
 	return slot, found && l.foreign.wroteLast(&slot), nil
+}
+
+// takeOver writes down that another program's log is being made ours. What the state file says of the directory does not
+// count any more, also if the leader epochs become again what they were then; and what is found behind the recovery point
+// from now on may be what an interrupted recovery left.
+func (l *loader) takeOver() error {
+	if l.us || l.p.ReadOnly || l.p.Compat {
+		return nil
+	}
+	slot, found := l.file.Newest()
+	if !found {
+		slot.SnapshotOffset = -1
+	}
+	slot.Who = [2]uint64{}
+	return l.file.Sync(slot)
 }
 
 // list reads the directory. What bears the name of a log file and is none would make a reader hang or a broker fail.

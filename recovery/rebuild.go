@@ -77,7 +77,7 @@ func (l *loader) rebuildIndex(s *segment.Segment, from int64) error {
 		offset = l.derivedOffset
 	}
 	err = s.RewindIndexes(from, offset)
-	if errors.Is(err, index.ErrCorrupt) || l.us && errors.Is(err, index.ErrUnsupportedVersion) {
+	if errors.Is(err, index.ErrCorrupt) || (l.us || l.takingOver) && errors.Is(err, index.ErrUnsupportedVersion) {
 		// Entries of aborted transactions that were not synced. Those before them are in doubt too, so all are made anew.
 		l.txnLost = append(l.txnLost, s)
 		if err = s.ResetTxnIndex(); err == nil {
@@ -209,11 +209,9 @@ func (l *loader) flushEpochs() error {
 	}
 	next := l.foreign
 	next.LeaderEpochs = l.epochs.Encode()
-	if slot, found := l.file.Newest(); found && !l.p.Compat {
-		slot.Who = [2]uint64{} // another program was here; what is written now may be what the slot knew
-		if l.us {
-			slot.Who = [2]uint64{l.foreign.Fingerprint(), next.Fingerprint()}
-		}
+	if l.us && !l.p.Compat {
+		slot := l.slot
+		slot.Who = [2]uint64{l.foreign.Fingerprint(), next.Fingerprint()}
 		if err := l.file.Sync(slot); err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ func (l *loader) txnIndexOf(n segment.Name) (s *segment.Segment, ok bool) {
 
 // renewsTxnIndex tells whether entries of the transaction index of s come from the log once more.
 func (l *loader) renewsTxnIndex(s *segment.Segment) bool {
-	return l.us && s.BaseOffset() >= l.derivedFrom.segment
+	return (l.us || l.takingOver) && s.BaseOffset() >= l.derivedFrom.segment
 }
 
 func checkTxnIndex(s *segment.Segment) error {
