@@ -3,6 +3,7 @@ package wal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"syscall"
@@ -460,4 +461,35 @@ func TestOpen_KilledWhileItCutsWhatAFailedSyncLost(t *testing.T) {
 		t.Errorf("nothing was lost: %+v", r)
 	}
 	abandonCase(t, again)
+}
+
+// Partitions of one log directory write their lines into one file, and may do so at the same moment.
+func TestCompat_PartitionsCloseTogether(t *testing.T) {
+	m := caseDisk(t, vfstest.MemOptions{})
+	if err := checkpoint.WriteOffsets(m, filepath.Join("/data", checkpoint.RecoveryPointFile), nil); err != nil {
+		t.Fatal(err)
+	}
+	const partitions = 16
+	errs := make(chan error, partitions)
+	for i := range partitions {
+		o := caseOptions(SyncNone)
+		o.Compat = true
+		l, err := OpenFS(context.Background(), m, fmt.Sprintf("/data/t-%d", i), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lead(t, l, 1+i)
+		go func() { errs <- l.Close() }()
+	}
+	for range partitions {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	offsets, err := checkpoint.ReadOffsets(m, filepath.Join("/data", checkpoint.RecoveryPointFile))
+	for i := range partitions {
+		if got := offsets[checkpoint.TopicPartition{Topic: "t", Partition: int32(i)}]; err != nil || got != int64(1+i) {
+			t.Errorf("partition %d: %d, %v", i, got, err)
+		}
+	}
 }

@@ -3,10 +3,13 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
+	"time"
 
 	"github.com/oncelog/oncelog/internal/checkpoint"
 	"github.com/oncelog/oncelog/internal/kafkadir"
+	"github.com/oncelog/oncelog/internal/vfs"
 	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/recovery"
 )
@@ -190,7 +193,7 @@ func (l *Log) setParentOffset(i recovery.OffsetFile, offset int64) error {
 	next.Offsets[i] = offset
 	parent := filepath.Dir(l.dir)
 	return l.changeForeign(next, func() error {
-		lock, err := l.fsys.Lock(filepath.Join(parent, kafkadir.LockFile), parentWriteByte, 1, true)
+		lock, err := l.lockCheckpoints(filepath.Join(parent, kafkadir.LockFile))
 		if err != nil {
 			return fmt.Errorf("wal: checkpoint of the log directory: %w", err)
 		}
@@ -202,6 +205,18 @@ func (l *Log) setParentOffset(i recovery.OffsetFile, offset int64) error {
 		_, err = checkpoint.SetOffset(l.fsys, filepath.Join(parent, i.Name()), l.foreign.Partition, offset)
 		return err
 	})
+}
+
+// lockCheckpoints waits until no other partition writes a checkpoint of the log directory, which takes two syncs.
+func (l *Log) lockCheckpoints(path string) (lock io.Closer, err error) {
+	const tries, pause = 10_000, time.Millisecond
+	for range tries {
+		if lock, err = l.fsys.Lock(path, parentWriteByte, 1, true); !errors.Is(err, vfs.ErrLocked) {
+			break
+		}
+		time.Sleep(pause)
+	}
+	return lock, err
 }
 
 // promise lets the state file know what an append may look like to a recovery, before there is a segment or a byte of it:
