@@ -26,6 +26,7 @@ type cut struct {
 
 // judge finds out where the log ends, and what has to go for it to end there. It changes nothing in the log files.
 func (l *loader) judge() (*judgement, error) {
+	l.knowNewest()
 	if ok, err := l.closedInOrder(); ok || err != nil {
 		return &judgement{end: l.slot.Durable}, err
 	}
@@ -58,6 +59,19 @@ func (l *loader) judge() (*judgement, error) {
 		}
 	}
 	return j, nil
+}
+
+// knowNewest tells the segment that the recovery point is in what was the greatest timestamp below it, where the state file
+// knows. The slot spoke of all batches of the then active segment, so it is of use only if that timestamp came before the
+// recovery point. A segment that turns out to be another one is cut or refused further on.
+func (l *loader) knowNewest() {
+	r, newest := l.slot.Recovery, l.slot.Newest
+	if !l.us || r.Last.Size == 0 || newest.Offset < r.Last.SegmentBase || newest.Offset >= r.Offset {
+		return
+	}
+	if s, ok := l.segments.Get(r.Last.SegmentBase); ok {
+		s.KnowNewest(r.EndPosition(), newest)
+	}
 }
 
 // closedInOrder tells whether the last writer closed the log and nothing was touched since: then no batch is read.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/oncelog/oncelog/index"
 	"github.com/oncelog/oncelog/internal/vfs"
 	"github.com/oncelog/oncelog/record"
 )
@@ -52,12 +53,13 @@ func (p Position) EndPosition() int64 { return p.Last.Position + int64(p.Last.Si
 type Slot struct {
 	Generation uint64 // counts every write of a slot; the greatest valid one is the newest
 
-	LogStart        int64    // first offset that readers may see
-	Durable         Position // everything below is on disk
-	Recovery        Position // everything below is on disk together with its index entries and a pair of snapshot files
-	SnapshotOffset  int64    // offset of that pair, −1 if there is none
-	NewestTimestamp int64    // greatest batch timestamp below the durable end, milliseconds, −1 if there is none
-	AppendClock     int64    // the clock of the newest append, milliseconds
+	LogStart        int64                 // first offset that readers may see
+	Durable         Position              // everything below is on disk
+	Recovery        Position              // everything below is on disk together with its index entries and a pair of snapshot files
+	SnapshotOffset  int64                 // offset of that pair, −1 if there is none
+	NewestTimestamp int64                 // greatest batch timestamp below the durable end, milliseconds, −1 if there is none
+	Newest          index.TimestampOffset // greatest batch timestamp of the active segment, and the last offset of the first such batch
+	AppendClock     int64                 // the clock of the newest append, milliseconds
 
 	Clean      bool // the log was closed, and nothing was written since
 	SyncFailed bool // a sync of the log's own data failed: nothing newer than this slot may be believed
@@ -92,6 +94,8 @@ func (s *Slot) append(dst []byte) []byte {
 	}
 	binary.BigEndian.PutUint64(b[144:], s.Who[0])
 	binary.BigEndian.PutUint64(b[152:], s.Who[1])
+	binary.BigEndian.PutUint64(b[256:], uint64(s.Newest.Timestamp))
+	binary.BigEndian.PutUint64(b[264:], uint64(s.Newest.Offset))
 	boot := bootField(s.BootID)
 	b[160] = byte(len(boot))
 	copy(b[161:], boot)
@@ -151,6 +155,7 @@ func parseSlot(b []byte) (s Slot, err error) {
 	for i, p := range [...]*int64{&s.SnapshotOffset, &s.NewestTimestamp, &s.AppendClock, &s.GroupBound} {
 		*p = int64(binary.BigEndian.Uint64(b[112+8*i:]))
 	}
+	s.Newest.Timestamp, s.Newest.Offset = int64(binary.BigEndian.Uint64(b[256:])), int64(binary.BigEndian.Uint64(b[264:]))
 	s.Who = [2]uint64{binary.BigEndian.Uint64(b[144:]), binary.BigEndian.Uint64(b[152:])}
 	n := int(b[160])
 	if n > maxBootIDLen || !s.plausible() {

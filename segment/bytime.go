@@ -43,16 +43,46 @@ func (s *Segment) MaxTimestamp() (index.TimestampOffset, error) {
 	return s.noted.newest, nil
 }
 
+// Newest is MaxTimestamp as far as it is known without I/O, which it is while the segment is writable.
+func (s *Segment) Newest() index.TimestampOffset {
+	s.noted.Lock()
+	defer s.noted.Unlock()
+	if !s.noted.newestKnown {
+		return index.TimestampOffset{Timestamp: record.NoTimestamp, Offset: -1}
+	}
+	return s.noted.newest
+}
+
+// KnowNewest tells what MaxTimestamp was when the last batch ended at byte pos. It spares an open the walk from the last
+// entry of the time index on, which is long if that entry is old: where timestamps do not rise no entry is added. It holds
+// until the segment is cut below pos.
+func (s *Segment) KnowNewest(pos int64, newest index.TimestampOffset) {
+	s.told.Store(&told{newest, pos})
+}
+
+// told is what KnowNewest was given.
+type told struct {
+	newest index.TimestampOffset
+	end    int64
+}
+
 // newestBelow finds the greatest timestamp of the batches below end. After a *CorruptError the result is that of the
 // batches before the damage.
 func (s *Segment) newestBelow(end int64) (index.TimestampOffset, error) {
 	none := index.TimestampOffset{Timestamp: record.NoTimestamp, Offset: s.base}
+	k := s.told.Load()
+	if k != nil && k.end == end {
+		return k.newest, nil
+	}
 	t, from, err := s.lastTimeEntry(end)
 	if err != nil {
 		return none, err
 	}
 	if from == 0 {
 		t = none
+	}
+	if k != nil && from < k.end && k.end < end {
+		t, from = k.newest, k.end
 	}
 	t, tail := s.newestOf(t, from, end)
 	if err := tail.failure(); err != nil && from > 0 && !isReadError(err) {

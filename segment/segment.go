@@ -110,7 +110,7 @@ type Segment struct {
 
 	since int64 // writer only: bytes noted since the last index entry
 
-	// noted is what is known about the batches below size.
+	// noted is what is known about the batches below size, told what was known before the segment was opened.
 	noted struct {
 		sync.Mutex
 		next        int64 // offset after the last batch, -1 before it is known
@@ -119,6 +119,7 @@ type Segment struct {
 		first       int64 // greatest timestamp of the first batch
 		firstKnown  bool
 	}
+	told atomic.Pointer[told]
 }
 
 // openFile lets a lazy value hold a vfs.File.
@@ -306,6 +307,9 @@ func (s *Segment) SetSize(n int64) {
 		s.noted.Lock()
 		s.noted.next, s.noted.newestKnown, s.noted.firstKnown = -1, false, false
 		s.noted.Unlock()
+		if k := s.told.Load(); k != nil && n < k.end {
+			s.told.Store(nil)
+		}
 	}
 }
 
@@ -330,4 +334,5 @@ func (s *Segment) forget() {
 	s.noted.next = s.base
 	s.noted.newest, s.noted.newestKnown = index.TimestampOffset{Timestamp: record.NoTimestamp, Offset: s.base}, true
 	s.noted.first, s.noted.firstKnown = record.NoTimestamp, false
+	s.told.Store(nil)
 }

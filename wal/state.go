@@ -83,6 +83,7 @@ func (l *Log) slot() recovery.Slot {
 		Recovery:        l.checkpointed,
 		SnapshotOffset:  l.snapshotOffset,
 		NewestTimestamp: l.newest,
+		Newest:          l.active.Newest(),
 		AppendClock:     l.clock,
 		Gaps:            l.gaps,
 		Mode:            l.opts.Sync,
