@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+
+	"github.com/oncelog/oncelog/record"
 )
 
 // TruncateAndReload makes the state fit a log that spans [logStart, logEnd). Snapshots of another range are removed. If the
@@ -190,4 +192,9 @@ func (m *Manager) TruncateFullyAndReloadSnapshots() error {
 func (m *Manager) Load(logStart, offset, nowMs int64) error {
 	m.clearState()
 	return m.load(logStart, offset, nowMs)
+}
+
+// SetAccept changes Config.Accept, for a log whose segments have changed since.
+func (m *Manager) SetAccept(accept func(offset int64, last record.Identity) bool) {
+	m.config.Accept = accept
 }

@@ -18,6 +18,7 @@ import (
 // As long as a .cleaned file is there the renames to .swap were not complete, and the old segments still count; once
 // none is, the new ones do.
 func (l *loader) leftovers() error {
+	l.deleted = map[int64]bool{}
 	cleaned, found := int64(math.MaxInt64), false
 	for _, n := range l.names {
 		if n.HasSuffix(segment.SuffixCleaned) {
@@ -40,6 +41,9 @@ func (l *loader) leftovers() error {
 		if reason == "" {
 			kept = append(kept, n)
 			continue
+		}
+		if n.HasSuffix(segment.SuffixDeleted) {
+			l.deleted[n.Offset] = true
 		}
 		path := n.Path(l.p.Dir)
 		l.find(Finding{Path: path, Decision: RemoveStale, Reason: reason})

@@ -160,9 +160,10 @@ type loader struct {
 	logStart       int64
 	scannedFrom    placeInLog // where the scan began; nothing below was read
 	scanned        bool
-	derivedFrom    placeInLog // indexes and producer state are made anew from here on; segment unlimited: nowhere
-	derivedOffset  int64      // first offset of that
-	created        bool       // the log was begun here
+	derivedFrom    placeInLog     // indexes and producer state are made anew from here on; segment unlimited: nowhere
+	derivedOffset  int64          // first offset of that
+	created        bool           // the log was begun here
+	deleted        map[int64]bool // base offsets of segments that were being deleted
 	newest         int64
 	recoveryPoint  Position
 	snapshotOffset int64
@@ -372,9 +373,12 @@ func isIndex(k segment.Kind) bool {
 func (l *loader) orphanIndex(n segment.Name) {
 	_, later := l.segments.Higher(n.Offset)
 	lost := later
-	if l.us {
+	switch {
+	case l.deleted[n.Offset], l.us && n.Offset < l.slot.LogStart, l.us && l.slot.Cutting && n.Offset >= l.slot.Durable.Offset:
+		lost = false // its log file went first
+	case l.us:
 		lost = lost || n.Offset < l.slot.Durable.Offset
-	} else {
+	default:
 		lost = lost || l.foreign.Marker || n.Offset < l.foreign.RecoveryPoint()
 	}
 	l.find(Finding{Path: n.Path(l.p.Dir), Decision: RemoveStale, Problem: lost, Offset: n.Offset, End: -1,

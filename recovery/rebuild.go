@@ -30,7 +30,7 @@ func (l *loader) rebuildIndexes() error {
 			from = 0
 		}
 		if name := missing[s.BaseOffset()]; name != "" {
-			l.find(Finding{Path: filepath.Join(l.p.Dir, name), Decision: Rebuild, Problem: from != 0, Reason: "the index is missing"})
+			l.find(Finding{Path: filepath.Join(l.p.Dir, name), Decision: Rebuild, Problem: from != 0 && !l.deleted[s.BaseOffset()], Reason: "the index is missing"})
 			if from != 0 {
 				l.txnLost = append(l.txnLost, s)
 			}

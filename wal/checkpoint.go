@@ -186,7 +186,9 @@ func (l *Log) advanceRecoveryPoint(p position, snapshot int64) {
 		return
 	}
 	l.checkpointed, l.snapshotOffset = p, snapshot
-	l.producers.NoteSnapshot(snapshot)
+	if !l.opts.Compat { // there it was noted when it was taken
+		l.producers.NoteSnapshot(snapshot)
+	}
 	l.ends.recovery = p.Offset
 	l.publish()
 	slot := l.slot()

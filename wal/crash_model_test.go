@@ -2,6 +2,7 @@ package wal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,11 +25,30 @@ type sentBatch struct {
 	last   int64
 }
 
-// ledger is what a test knows of the appends it made, in order. The last one may be under way.
+// ledger is what a test knows of the appends it made, in order. The last one may be under way, and so may a truncation,
+// which leaves what it was to remove in sent and takes it out of acked and durable.
 type ledger struct {
 	sent    []sentBatch
 	acked   int // of sent
 	durable int // of sent: acknowledged, and promised to survive a power cut
+
+	logStart, highestStart int64 // the log start is between them: it may be moving
+}
+
+// end is the offset behind everything sent.
+func (l *ledger) end() int64 {
+	if n := len(l.sent); n > 0 {
+		return l.sent[n-1].last + 1
+	}
+	return 0
+}
+
+// durableEnd is the offset behind what is promised to survive a power cut.
+func (l *ledger) durableEnd() int64 {
+	if l.durable > 0 {
+		return l.sent[l.durable-1].last + 1
+	}
+	return 0
 }
 
 // simulation drives a log on a simulated file system by a seed and keeps the ledger.
@@ -53,6 +73,7 @@ func newSimulation(seed uint64, mode SyncMode) *simulation {
 		seqs: map[int64]int32{}, open: map[int64]bool{}, now: time.UnixMilli(1_700_000_000_000)}
 	s.opts = Options{
 		Sync: mode, SegmentBytes: int32(1500 + s.rand.IntN(3000)), IndexIntervalBytes: 200, MaxIndexBytes: 4096,
+		RetentionBytes: int64(3000 + s.rand.IntN(6000)), FileDeleteDelay: time.Second,
 		CheckpointBytes: int64(700 + s.rand.IntN(3000)), Now: func() time.Time { return s.now }, manual: true,
 	}
 	return s
@@ -81,9 +102,15 @@ func (s *simulation) step() error {
 		return s.flushed("flush", s.log.Flush())
 	case n < 93:
 		return s.flushed("checkpoint", s.log.Checkpoint())
-	case n < 97:
+	case n < 94:
 		s.log.refreshState()
 		return s.note("refresh", nil)
+	case n < 96:
+		return s.truncate()
+	case n < 97:
+		return s.deleteRecords()
+	case n < 98:
+		return s.deleteSegments()
 	default:
 		if err := s.flushed("close", s.log.Close()); err != nil {
 			return err
@@ -156,10 +183,7 @@ func (s *simulation) endTxn() error {
 
 // append writes the batch into the ledger before the log gets it, since a crash inside the call may leave it.
 func (s *simulation) append(p []byte, n int32, o LeaderAppend) error {
-	first := int64(0)
-	if k := len(s.ledger.sent); k > 0 {
-		first = s.ledger.sent[k-1].last + 1
-	}
+	first := s.ledger.end()
 	stored := record.Batch(bytes.Clone(p))
 	stored.SetBaseOffset(first)
 	stored.SetPartitionLeaderEpoch(0)
@@ -176,6 +200,74 @@ func (s *simulation) append(p []byte, n int32, o LeaderAppend) error {
 		s.ledger.durable = s.ledger.acked
 	}
 	return nil
+}
+
+// truncate cuts the log at the start of a batch.
+func (s *simulation) truncate() error {
+	kept := s.firstAt(s.log.Offsets().LogStart)
+	if kept >= len(s.ledger.sent) {
+		return s.appendRandom()
+	}
+	kept += s.rand.IntN(len(s.ledger.sent) - kept)
+	s.ledger.acked, s.ledger.durable = min(s.ledger.acked, kept), min(s.ledger.durable, kept)
+	cut, err := s.log.TruncateTo(s.ledger.sent[kept].first)
+	if err == nil && !cut {
+		err = errors.New("nothing was cut")
+	}
+	if err == nil {
+		s.ledger.sent = s.ledger.sent[:kept:kept]
+		s.resume()
+	}
+	return s.note(fmt.Sprintf("truncate to batch %d", kept), err)
+}
+
+// resume makes the producers go on where the log now ends.
+func (s *simulation) resume() {
+	s.seqs, s.open = map[int64]int32{}, map[int64]bool{}
+	var stored [][]byte
+	for _, b := range s.ledger.sent {
+		stored = append(stored, b.stored)
+	}
+	producers, _ := replayNaively(stored)
+	for id, p := range producers {
+		if n := len(p.batches); n > 0 {
+			s.seqs[id] = record.IncrementSequence(p.batches[n-1].LastSequence, 1)
+		}
+		if p.txn >= 0 {
+			s.open[id] = true
+		}
+	}
+}
+
+// firstAt is the index of the first batch that begins at or behind an offset.
+func (s *simulation) firstAt(offset int64) int {
+	i, _ := slices.BinarySearchFunc(s.ledger.sent, offset, func(b sentBatch, o int64) int { return cmp.Compare(b.first, o) })
+	return i
+}
+
+func (s *simulation) deleteRecords() error {
+	i := s.firstAt(s.log.Offsets().LogStart)
+	if i >= s.ledger.acked {
+		return s.appendRandom()
+	}
+	to := s.ledger.sent[i+s.rand.IntN(s.ledger.acked-i)].first
+	s.ledger.highestStart = max(s.ledger.highestStart, to)
+	_, err := s.log.IncrementLogStartOffset(to)
+	if err == nil {
+		s.ledger.logStart = max(s.ledger.logStart, to)
+	}
+	return s.note(fmt.Sprintf("log start %d", to), err)
+}
+
+func (s *simulation) deleteSegments() error {
+	s.ledger.highestStart = s.log.Offsets().LogEnd
+	_, err := s.log.DeleteOldSegments(s.now)
+	if err == nil {
+		s.ledger.logStart = s.log.Offsets().LogStart
+		s.ledger.highestStart = s.ledger.logStart
+		_, err = s.log.RemoveDiscarded(s.now)
+	}
+	return s.note("delete segments", err)
 }
 
 // checkCrash opens what a crash left and holds it against the ledger: I1 no loss, I3 offsets, I4 and I7 a prefix of what
@@ -220,26 +312,40 @@ func checkSurvivors(l *Log, led *ledger, kill bool) error {
 	if kill {
 		must = led.acked
 	}
-	if len(stored) < must {
-		return fmt.Errorf("I1: %d batches survived, %d had been acknowledged for good", len(stored), must)
+	start := l.Offsets().LogStart
+	// A power cut may take back records that the start had passed: then the log is empty where it ends.
+	clamped := !kill && len(stored) == 0 && start >= led.durableEnd()
+	if start < led.logStart && !clamped || start > led.highestStart {
+		return fmt.Errorf("I3: log start %d, it was moved to %d and may have been moved to %d", start, led.logStart, led.highestStart)
 	}
-	if len(stored) > len(led.sent) {
-		return fmt.Errorf("I7: %d batches survived of %d sent", len(stored), len(led.sent))
+	below := 0 // batches below the log start
+	for below < len(led.sent) && led.sent[below].first < start {
+		below++
 	}
-	end := int64(0)
+	if below+len(stored) < must {
+		return fmt.Errorf("I1: %d batches survived, %d had been acknowledged for good", below+len(stored), must)
+	}
+	if below+len(stored) > len(led.sent) {
+		return fmt.Errorf("I7: %d batches survived of %d sent", below+len(stored), len(led.sent))
+	}
+	end := start
 	for i, b := range stored {
-		if !bytes.Equal(b, led.sent[i].stored) {
-			return fmt.Errorf("I4: batch %d is not the one sent there", i)
+		if !bytes.Equal(b, led.sent[below+i].stored) {
+			return fmt.Errorf("I4: batch %d is not the one sent there", below+i)
 		}
-		end = led.sent[i].last + 1
+		end = led.sent[below+i].last + 1
 	}
 	if got := l.Offsets().LogEnd; got != end {
 		return fmt.Errorf("I3: log end %d, the batches end at %d", got, end)
 	}
-	if err := checkProducers(l, stored); err != nil {
+	var all [][]byte
+	for _, b := range led.sent[:below+len(stored)] {
+		all = append(all, b.stored)
+	}
+	if err := checkProducers(l, all); err != nil {
 		return err
 	}
-	return checkRetries(l, led, stored)
+	return checkRetries(l, led, all)
 }
 
 // readAll returns the batches of the log, verified.
@@ -335,6 +441,8 @@ func checkProducers(l *Log, stored [][]byte) error {
 			indexed = append(indexed, t)
 		}
 	}
+	first := l.segments.Load().First().BaseOffset()
+	aborted = slices.DeleteFunc(aborted, func(t AbortedTxn) bool { return t.LastOffset < first }) // gone with its segment
 	if !slices.Equal(indexed, aborted) {
 		return fmt.Errorf("I17: transaction index %+v, a replay says %+v", indexed, aborted)
 	}

@@ -47,6 +47,13 @@
 // the next time. Close it and open it again; recovery finds out what is there. A full disk is an error of that append
 // alone. A file that is only derived (index, snapshot, hint) and cannot be written is a warning and a slower next open.
 //
+// # Deleting
+//
+// IncrementLogStartOffset makes what lies before an offset unreadable, durably. DeleteOldSegments removes the segments that
+// are wholly before it, and those that Options.RetentionBytes and RetentionAge do not keep; the active segment stays.
+// TruncateTo cuts the end, TruncateFullyAndStartAt everything. What was deleted does not come back, whenever the process or
+// the power ends.
+//
 // # Recovery
 //
 // After Close nothing is read at the next open. After a crash what lies behind the last checkpoint is, at most about

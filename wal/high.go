@@ -1,9 +1,5 @@
 package wal
 
-import (
-	"fmt"
-)
-
 // publishEnd shows readers a new visible end. The caller holds mu.
 func (l *Log) publishEnd(end place) {
 	l.ends.end = end
@@ -93,9 +89,6 @@ func (l *Log) resolve(offset int64) (place, error) {
 // logs with Options.ManualHighWatermark; elsewhere it follows the end by itself and the call only returns it. Kafka:
 // UnifiedLog.updateHighWatermark.
 func (l *Log) UpdateHighWatermark(offset int64) (int64, error) {
-	if offset < 0 {
-		return 0, fmt.Errorf("%w: high watermark %d is negative", ErrInvalidArgument, offset)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
@@ -119,7 +112,8 @@ func (l *Log) UpdateHighWatermark(offset int64) (int64, error) {
 // limit is where a reader at an isolation level stops, with its byte. It takes mu only where the byte is not known yet.
 func (l *Log) limit(e *ends, i Isolation) (place, error) {
 	p := e.limit(i)
-	if p.resolved() {
+	// Kafka finds the byte of the high watermark in each read but those at the log end, and with it may change the offset.
+	if p.resolved() && (i == LogEnd || !l.opts.Compat || e.high.resolved()) {
 		return p, nil
 	}
 	l.mu.Lock()

@@ -73,6 +73,8 @@ type Log struct {
 	who                  [2]uint64        // guarded by mu
 	slotsMade            uint64           // guarded by mu
 
+	discards []discarded // guarded by mu
+
 	stateMu     sync.Mutex
 	state       *recovery.StateFile // guarded by stateMu; nil in Compat and read-only
 	slotWritten recovery.Slot       // the latest; guarded by stateMu
@@ -125,10 +127,7 @@ func OpenFS(ctx context.Context, fsys vfs.FS, dir string, o Options) (l *Log, er
 	if l.bootID, err = fsys.BootID(dir); err != nil {
 		return l, fmt.Errorf("wal: open: %w", err)
 	}
-	loaded, err := recovery.Load(ctx, fsys, recovery.Params{
-		Dir: dir, ReadOnly: l.opts.ReadOnly, Policy: l.opts.DamagePolicy, Compat: l.opts.Compat, BootID: l.bootID,
-		Segments: l.segmentConfig(), Producers: l.producerConfig(), Logger: l.opts.Logger, Now: l.opts.Now,
-	})
+	loaded, err := recovery.Load(ctx, fsys, l.recoveryParams())
 	if err != nil {
 		return l, err
 	}
@@ -137,6 +136,13 @@ func OpenFS(ctx context.Context, fsys vfs.FS, dir string, o Options) (l *Log, er
 	}
 	l.startBackground()
 	return l, nil
+}
+
+func (l *Log) recoveryParams() recovery.Params {
+	return recovery.Params{
+		Dir: l.dir, ReadOnly: l.opts.ReadOnly, Policy: l.opts.DamagePolicy, Compat: l.opts.Compat, BootID: l.bootID,
+		Segments: l.segmentConfig(), Producers: l.producerConfig(), Logger: l.opts.Logger, Now: l.opts.Now,
+	}
 }
 
 func (l *Log) segmentConfig() segment.Config {

@@ -78,6 +78,10 @@ type Options struct {
 	CleanupPolicy        CleanupPolicy        // cleanup.policy; default CleanupDelete
 	MaxCompactionLag     time.Duration        // max.compaction.lag.ms; caps SegmentAge of a compacted log; default Never
 
+	RetentionBytes  int64         // retention.bytes; DeleteOldSegments keeps at least so much; default 0, everything
+	RetentionAge    time.Duration // retention.ms; DeleteOldSegments removes what is older; default Never: a log deletes nothing unasked
+	FileDeleteDelay time.Duration // file.delete.delay.ms; how long files of removed segments stay; default 1 minute
+
 	Sync            SyncMode      // default SyncCommit
 	SyncEvery       time.Duration // flush.ms; SyncInterval: greatest age of unsynced bytes; default 1 s
 	SyncBytes       int64         // SyncInterval: greatest number of unsynced bytes; default 16 MiB
@@ -125,6 +129,8 @@ func (o Options) withDefaults() Options {
 	set(&o.TimestampAfterMax, time.Hour)
 	set(&o.CleanupPolicy, CleanupDelete)
 	set(&o.MaxCompactionLag, Never)
+	set(&o.RetentionAge, Never)
+	set(&o.FileDeleteDelay, time.Minute)
 	set(&o.SyncEvery, time.Second)
 	set(&o.SyncBytes, 16<<20)
 	set(&o.SyncMessages, math.MaxInt64)
@@ -176,6 +182,9 @@ func (o Options) Validate() error {
 		{"TimestampBeforeMax", int64(o.TimestampBeforeMax), 0},
 		{"TimestampAfterMax", int64(o.TimestampAfterMax), 0},
 		{"MaxCompactionLag", int64(o.MaxCompactionLag), int64(time.Millisecond)},
+		{"RetentionBytes", o.RetentionBytes, 0},
+		{"RetentionAge", int64(o.RetentionAge), int64(time.Millisecond)},
+		{"FileDeleteDelay", int64(o.FileDeleteDelay), 0},
 		{"SyncEvery", int64(o.SyncEvery), int64(time.Millisecond)},
 		{"SyncBytes", o.SyncBytes, 1},
 		{"SyncMessages", o.SyncMessages, 1},

@@ -79,6 +79,10 @@ var traceOps = map[string]func(*replayer, *kafkatest.Op) string{
 	"checkpoint":         (*replayer).checkpoint,
 	"clock":              (*replayer).setClock,
 	"state":              (*replayer).state,
+	"truncate":           (*replayer).truncate,
+	"truncateFully":      (*replayer).truncateFully,
+	"deleteRecords":      (*replayer).deleteRecords,
+	"retention":          (*replayer).retention,
 }
 
 // do runs one operation and returns how its outcome differs from Kafka's.
@@ -88,7 +92,14 @@ func (r *replayer) do(op *kafkatest.Op) string {
 	if !ok {
 		r.t.Fatalf("line %d: no operation %s", op.Line, op.Kind)
 	}
-	return f(r, op)
+	diff := f(r, op)
+	if r.log != nil {
+		// The jobs that a broker runs in the background.
+		if _, err := r.log.RemoveDiscarded(time.UnixMilli(r.now)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return diff
 }
 
 // failed compares an error with Kafka's refusal. compare is whether there is more to compare.
@@ -148,6 +159,15 @@ func (r *replayer) options() Options {
 		o.MaxDecompressedBytes = int(*s.MaxDecompressedMessageBytes)
 	}
 	giveTime(&o.SegmentAge, s.SegmentMs)
+	give(&o.RetentionBytes, s.RetentionBytes)
+	o.RetentionBytes = max(0, o.RetentionBytes)
+	o.RetentionAge = 7 * 24 * time.Hour
+	if s.RetentionMs != nil && *s.RetentionMs < 0 {
+		o.RetentionAge = Never
+	} else {
+		giveTime(&o.RetentionAge, s.RetentionMs)
+	}
+	giveTime(&o.FileDeleteDelay, s.FileDeleteDelayMs)
 	giveTime(&o.TimestampBeforeMax, s.MessageTimestampBeforeMaxMs)
 	giveTime(&o.TimestampAfterMax, s.MessageTimestampAfterMaxMs)
 	giveTime(&o.MaxCompactionLag, s.MaxCompactionLagMs)

@@ -1,0 +1,235 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/oncelog/oncelog/segment"
+)
+
+// fill appends batches of one record each and returns the log.
+func fill(t *testing.T, o Options, n int) *Log {
+	t.Helper()
+	l := openTest(t, t.TempDir(), o)
+	for i := range n {
+		if _, err := l.AppendAsLeader(producerBatch(t, 7, 0, int32(i), fmt.Sprint("value ", i)), LeaderAppend{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+func reopenTest(t *testing.T, l *Log, o Options) *Log {
+	t.Helper()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return openTest(t, l.dir, o)
+}
+
+func TestTruncateTo_TakesEverythingWithIt(t *testing.T) {
+	for _, mode := range modes {
+		o := Options{Sync: mode, SegmentBytes: 600}
+		l := fill(t, o, 40)
+		if cut, err := l.TruncateTo(40); cut || err != nil {
+			t.Errorf("%v: at the end: %v, %v", mode, cut, err)
+		}
+		if cut, err := l.TruncateTo(17); !cut || err != nil {
+			t.Fatalf("%v: %v, %v", mode, cut, err)
+		}
+		check := func(l *Log) {
+			t.Helper()
+			if o := l.Offsets(); o.LogEnd != 17 || o.HighWatermark != 17 || o.RecoveryPoint > 17 {
+				t.Errorf("%v: offsets %+v", mode, o)
+			}
+			e, ok := l.ProducerEntry(7)
+			if last, _ := e.LastBatch(); !ok || last.LastSequence != 16 || e.BatchCount() != 5 {
+				t.Errorf("%v: producer state %+v", mode, e)
+			}
+		}
+		check(l)
+		if info, err := l.AppendAsLeader(producerBatch(t, 7, 0, 16, "value 16"), LeaderAppend{}); err != nil || !info.Duplicate || info.FirstOffset != 16 {
+			t.Errorf("%v: retry of the last batch that is left: %+v, %v", mode, info, err)
+		}
+		l = reopenTest(t, l, o)
+		check(l)
+		if info, err := l.AppendAsLeader(producerBatch(t, 7, 0, 17, "another"), LeaderAppend{}); err != nil || info.Duplicate || info.FirstOffset != 17 {
+			t.Errorf("%v: the next batch: %+v, %v", mode, info, err)
+		}
+	}
+}
+
+func TestTruncateTo_Arguments(t *testing.T) {
+	l := fill(t, Options{}, 3)
+	if _, err := l.TruncateTo(-1); !errors.Is(err, ErrInvalidArgument) {
+		t.Errorf("negative: %v", err)
+	}
+	if err := l.TruncateFullyAndStartAt(5, 6); !errors.Is(err, ErrInvalidArgument) {
+		t.Errorf("log start above the offset: %v", err)
+	}
+	if o := l.Offsets(); o.LogEnd != 3 {
+		t.Errorf("offsets %+v", o)
+	}
+}
+
+func TestTruncateFullyAndStartAt(t *testing.T) {
+	o := Options{SegmentBytes: 600}
+	l := fill(t, o, 20)
+	if err := l.TruncateFullyAndStartAt(100, 90); err != nil {
+		t.Fatal(err)
+	}
+	if o := l.Offsets(); o.LogStart != 90 || o.LogEnd != 100 || o.HighWatermark != 100 {
+		t.Errorf("offsets %+v", o)
+	}
+	l = reopenTest(t, l, o)
+	if o := l.Offsets(); o.LogStart != 100 || o.LogEnd != 100 {
+		t.Errorf("offsets after a restart %+v", o) // nothing lies between the two
+	}
+	if info, err := l.AppendAsLeader(producerBatch(t, 7, 0, 0, "x"), LeaderAppend{}); err != nil || info.FirstOffset != 100 {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// A reader that holds records of a segment that is cut gets an error, and never other bytes.
+func TestTruncateTo_UnderAReader(t *testing.T) {
+	l := fill(t, Options{}, 10)
+	f, err := l.Read(0, ReadOptions{MaxBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := l.TruncateTo(4); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Records.AppendTo(nil); !errors.Is(err, segment.ErrCut) {
+		t.Errorf("read of a cut segment: %v", err)
+	}
+	stored, err := readAll(l)
+	if err != nil || len(stored) != 4 {
+		t.Errorf("%d batches, %v", len(stored), err)
+	}
+}
+
+func TestIncrementLogStartOffset(t *testing.T) {
+	o := Options{SegmentBytes: 600}
+	l := fill(t, o, 20)
+	if _, err := l.IncrementLogStartOffset(21); !errors.Is(err, ErrOffsetOutOfRange) {
+		t.Errorf("above the high watermark: %v", err)
+	}
+	for _, c := range []struct {
+		to    int64
+		moved bool
+	}{{7, true}, {7, false}, {3, false}, {12, true}} {
+		if moved, err := l.IncrementLogStartOffset(c.to); err != nil || moved != c.moved {
+			t.Errorf("to %d: %v, %v", c.to, moved, err)
+		}
+	}
+	if _, err := l.Read(11, ReadOptions{MaxBytes: 100}); !errors.Is(err, ErrOffsetOutOfRange) {
+		t.Errorf("read below the start: %v", err)
+	}
+	abandon(t, l)
+	l = openTest(t, l.dir, o)
+	if start := l.Offsets().LogStart; start != 12 {
+		t.Errorf("log start after a kill: %d", start)
+	}
+	segments := l.set.Len()
+	n, err := l.DeleteOldSegments(time.Now())
+	if err != nil || n == 0 || l.set.Len() != segments-n || l.Offsets().LogStart != 12 {
+		t.Errorf("%d of %d segments deleted, %v", n, segments, err)
+	}
+	if first := l.set.First().BaseOffset(); first > 12 {
+		t.Errorf("the first segment begins at %d", first)
+	}
+}
+
+func TestDeleteOldSegments_BySizeAndAge(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	o := Options{SegmentBytes: 600, RetentionBytes: 1500, FileDeleteDelay: time.Second, Now: func() time.Time { return now }}
+	l := fill(t, o, 40)
+	held, err := l.Read(0, ReadOptions{MaxBytes: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	n, err := l.DeleteOldSegments(now)
+	if err != nil || n == 0 {
+		t.Fatalf("%d, %v", n, err)
+	}
+	size, err := l.size()
+	if err != nil || size < 1500 || size > 1500+600 {
+		t.Errorf("%d bytes are left", size)
+	}
+	if o := l.Offsets(); o.LogStart != l.set.First().BaseOffset() {
+		t.Errorf("log start %d", o.LogStart)
+	}
+	now = now.Add(2 * time.Second)
+	if removed, err := l.RemoveDiscarded(now); err != nil || removed != n {
+		t.Errorf("%d of %d segments removed, %v", removed, n, err)
+	}
+	if p, err := held.Records.AppendTo(nil); err != nil || len(p) != 100 {
+		t.Errorf("a reader that held on: %d bytes, %v", len(p), err)
+	}
+
+	o.RetentionBytes, o.RetentionAge = 0, time.Hour
+	l = reopenTest(t, l, o)
+	now = now.Add(2 * time.Hour)
+	end := l.Offsets().LogEnd
+	if _, err := l.DeleteOldSegments(now); err != nil {
+		t.Fatal(err)
+	}
+	if o := l.Offsets(); o.LogStart != end || o.LogEnd != end {
+		t.Errorf("everything was too old: %+v", o)
+	}
+	l = reopenTest(t, l, o)
+	if o := l.Offsets(); o.LogStart != end || o.LogEnd != end {
+		t.Errorf("after a restart: %+v", o)
+	}
+	// The producer outlives its data.
+	if info, err := l.AppendAsLeader(producerBatch(t, 7, 0, 39, "value 39"), LeaderAppend{}); err != nil || !info.Duplicate || info.FirstOffset != 39 {
+		t.Errorf("retry of a batch that is deleted: %+v, %v", info, err)
+	}
+}
+
+// A named producer goes on where it stopped, also when none of what it stored is left.
+func TestDeleteOldSegments_NamesSurvive(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	o := Options{SegmentBytes: 600, RetentionBytes: 1, Now: func() time.Time { return now }}
+	l := openTest(t, t.TempDir(), o)
+	p, err := l.Producer("sensor", ProducerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		if _, err := p.Append(Record{Value: []byte(fmt.Sprint(i))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 40 {
+		if _, err := l.Append(Record{Value: make([]byte, 100)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := l.DeleteOldSegments(now); err != nil || n == 0 || l.Offsets().LogStart < 10 {
+		t.Fatalf("%d deleted, %v, %+v", n, err, l.Offsets())
+	}
+	for _, kill := range []bool{false, true} {
+		if kill {
+			abandon(t, l)
+			l = openTest(t, l.dir, o)
+		} else {
+			l = reopenTest(t, l, o)
+		}
+		p, err := l.Producer("sensor", ProducerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := p.NextSequence(); n != 10 {
+			t.Errorf("next sequence %d", n)
+		}
+		if r, err := p.AppendAt(8, Record{Value: []byte("8")}, Record{Value: []byte("9")}); err != nil || !r.Duplicate {
+			t.Errorf("retry: %+v, %v", r, err)
+		}
+	}
+}
