@@ -252,8 +252,7 @@ type machine struct {
 	ref   reference
 	epoch int32 // leader epoch
 	acts  []action
-	told  []string         // what was answered, by act
-	sent  map[int64][]byte // the last batch of data sent by each producer, whatever came of it
+	told  []string // what was answered, by act
 }
 
 func (m *machine) run(t *rapid.T, a action) (AppendInfo, error) {
