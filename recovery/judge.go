@@ -26,6 +26,9 @@ type cut struct {
 
 // judge finds out where the log ends, and what has to go for it to end there. It changes nothing in the log files.
 func (l *loader) judge() (*judgement, error) {
+	if err := l.checkStart(); err != nil {
+		return nil, err
+	}
 	l.knowNewest()
 	if ok, err := l.closedInOrder(); ok || err != nil {
 		return &judgement{end: l.slot.Durable}, err
@@ -215,6 +218,19 @@ func (l *loader) scan(from placeInLog, at Position, untrue bool) (*judgement, er
 	}
 	w.j.end = w.at
 	return &w.j, nil
+}
+
+// checkStart refuses a log whose first segments are gone. Where they were deleted on purpose the log start says so: it is on
+// disk before the first file goes.
+func (l *loader) checkStart() error {
+	first := l.segments.First().BaseOffset()
+	if !l.us || first <= l.slot.LogStart {
+		return nil
+	}
+	l.report.Holes = append(l.report.Holes, Hole{Path: l.p.Dir, Position: -1, Next: -1, Offset: l.slot.LogStart, End: first})
+	return l.refuse(Finding{Path: l.p.Dir, Problem: true, Position: -1, Bytes: -1,
+		Offset: l.slot.LogStart, End: first, Rule: "below the promised end",
+		Reason: fmt.Sprintf("the segments of offsets %d to %d are gone, although the log begins at %[1]d", l.slot.LogStart, first-1)})
 }
 
 // lostRecoveryPoint is the case that the segment which holds the recovery point is not there.

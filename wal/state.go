@@ -78,7 +78,7 @@ func (l *Log) slot() recovery.Slot {
 	l.slotsMade++
 	return recovery.Slot{
 		Generation:      l.slotsMade,
-		LogStart:        l.ends.logStart,
+		LogStart:        max(l.ends.logStart, l.set.First().BaseOffset()),
 		Durable:         l.durable,
 		Recovery:        l.checkpointed,
 		SnapshotOffset:  l.snapshotOffset,
