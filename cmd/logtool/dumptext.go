@@ -45,14 +45,12 @@ func (d *textDump) partition(dir string) error {
 	}
 	d.dir = dir
 	d.printf("partition %s", quote(dir))
-	last := -1
-	for i, s := range list.Segments {
-		if _, ok := s.Of[segment.KindLog]; ok {
-			last = i
-		}
+	last, err := list.LastWritten(d.fsys)
+	if err != nil {
+		return err
 	}
-	for i, s := range list.Segments {
-		if err := d.segment(s, i == last); err != nil {
+	for _, s := range list.Segments {
+		if err := d.segment(s, s.Base == last); err != nil {
 			return err
 		}
 	}

@@ -60,15 +60,14 @@ type document struct {
 	end     int64
 	damage  *Damage // the first
 	problem bool    // there is damage that no running writer leaves
-	last    int64   // base offset of the last segment with a .log
+	last    int64   // see Dir.LastWritten
 }
 
 func (j *document) write() error {
 	j.begin('{')
-	for _, s := range j.dir.Segments {
-		if _, ok := s.Of[segment.KindLog]; ok {
-			j.last = s.Base
-		}
+	var err error
+	if j.last, err = j.dir.LastWritten(j.fsys); err != nil {
+		return err
 	}
 	j.keyStr("dir", filepath.Base(j.dir.Path))
 	j.key("segments")

@@ -1,7 +1,9 @@
 package dump
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,6 +33,28 @@ type Files struct {
 type File struct {
 	Name string
 	Kind vfs.Kind
+}
+
+// LastWritten returns the base offset of the last segment whose log file has bytes, or −1. Only a writer's segment may end in
+// zeros, and while it begins the next one that is the last but one.
+func (d *Dir) LastWritten(fsys vfs.FS) (int64, error) {
+	for i := len(d.Segments) - 1; i >= 0; i-- {
+		f, ok := d.Segments[i].Of[segment.KindLog]
+		if !ok {
+			continue
+		}
+		info, err := fsys.Stat(filepath.Join(d.Path, f.Name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return -1, fmt.Errorf("dump: %w", err)
+		}
+		if info.Size > 0 {
+			return d.Segments[i].Base, nil
+		}
+	}
+	return -1, nil
 }
 
 // List reads the directory. It opens no file.
