@@ -220,11 +220,11 @@ func (l *loader) scan(from placeInLog, at Position, untrue bool) (*judgement, er
 	return &w.j, nil
 }
 
-// checkStart refuses a log whose first segments are gone. Where they were deleted on purpose the log start says so: it is on
-// disk before the first file goes.
+// checkStart refuses a log whose first segments are gone. Where they were deleted on purpose the log start says so, which is
+// on disk before the first file goes; or all of the log was being removed.
 func (l *loader) checkStart() error {
 	first := l.segments.First().BaseOffset()
-	if !l.us || first <= l.slot.LogStart {
+	if !l.us || first <= l.slot.LogStart || l.slot.Cutting && first >= l.slot.Durable.Offset {
 		return nil
 	}
 	l.report.Holes = append(l.report.Holes, Hole{Path: l.p.Dir, Position: -1, Next: -1, Offset: l.slot.LogStart, End: first})
@@ -353,8 +353,8 @@ func (l *loader) groupEnd(position int64) int64 {
 
 // mayFollow tells whether a segment with that base offset goes on where the one before it ends. Offsets that are missing
 // between the two may never have been there, if offsets may jump, or were never synced: a power cut can take the end of one
-// segment and leave the next one. What lies below the durable end was synced, and in SyncCommit all of a segment is before
-// the next one is begun.
+// segment and leave the next one, and so can a truncation that was interrupted. What lies below the durable end was synced
+// and stays, and in SyncCommit all of a segment is on disk before the next one is begun.
 func (l *loader) mayFollow(end, base int64, untrue bool) bool {
 	switch {
 	case base == end:
@@ -362,7 +362,7 @@ func (l *loader) mayFollow(end, base int64, untrue bool) bool {
 	case base < end || !l.gaps:
 		return false
 	}
-	return !l.us || l.slot.Mode == SyncCommit || l.sameBoot && !untrue || base <= l.slot.Durable.Offset
+	return !l.us || base <= l.slot.Durable.Offset || l.slot.Mode == SyncCommit && !l.slot.Cutting || l.sameBoot && !untrue
 }
 
 // below tells whether the log stops short of what had been promised.
@@ -373,7 +373,8 @@ func (w *scanner) below() bool {
 	}
 	d := l.slot.Durable
 	if d.Last.Size == 0 {
-		return w.at.Offset < d.Offset
+		// There was no batch below, and the log may have been cut inside one.
+		return w.at.Offset < d.Offset && !l.gaps
 	}
 	end := placeInLog{d.Last.SegmentBase, d.EndPosition()}
 	return w.place.less(end) || !w.seen

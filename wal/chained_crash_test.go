@@ -57,6 +57,7 @@ type chainKind struct {
 	modes    bool // each open may choose another mode
 	policy   Policy
 	policies bool // each open may choose PointInTime
+	cuts     bool // truncates
 	other    bool // between generations a broker may write
 	damage   bool // what is derived is damaged or deleted between generations
 	faults   bool // syncs and writes of one generation fail
@@ -74,6 +75,9 @@ var chainKinds = []chainKind{
 	{name: "leader"},
 	{name: "follower", follower: true},
 	{name: "kafka directory", kafka: true, follower: true},
+	{name: "truncations", cuts: true},
+	{name: "truncations follower", cuts: true, follower: true},
+	{name: "truncations in a kafka directory", cuts: true, follower: true, kafka: true, modes: true},
 	{name: "another program", kafka: true, other: true},
 	{name: "another program follower", kafka: true, other: true, follower: true, modes: true},
 	{name: "changing modes", modes: true},
@@ -122,7 +126,7 @@ func (c *chain) open() error {
 		return fmt.Errorf("open: %w", err)
 	}
 	c.log = l
-	c.led.durable = c.led.acked
+	c.led.sent, c.led.durable = c.led.sent[:c.led.acked:c.led.acked], c.led.acked
 	c.end = l.Offsets().LogEnd
 	return nil
 }
@@ -138,6 +142,9 @@ func (c *chain) note(what string, err error) error {
 // step does one random thing.
 func (c *chain) step() error {
 	c.now = c.now.Add(time.Duration(c.rand.IntN(1000)) * time.Millisecond)
+	if c.kind.cuts && c.rand.IntN(10) == 0 {
+		return c.truncate()
+	}
 	switch n := c.rand.IntN(100); {
 	case n < 60:
 		return c.append()
@@ -165,6 +172,39 @@ func (c *chain) step() error {
 		}
 		return c.note("open", c.open())
 	}
+}
+
+// truncate cuts the log anywhere, also inside a batch or a gap, or begins it anew.
+func (c *chain) truncate() error {
+	end := c.log.Offsets().LogEnd
+	kept, to := 0, c.rand.Int64N(end+1)
+	fully := c.rand.IntN(6) == 0
+	if fully {
+		to = end + c.rand.Int64N(20) - c.rand.Int64N(20)
+		to = max(0, to)
+	}
+	for !fully && kept < len(c.led.sent) && c.led.sent[kept].last < to {
+		kept++
+	}
+	// What is removed may be there as long as the cut is under way.
+	c.led.acked, c.led.durable = min(c.led.acked, kept), min(c.led.durable, kept)
+	c.end = max(c.end, to, end)
+	var err error
+	if fully {
+		err = c.log.TruncateFullyAndStartAt(to, to)
+	} else {
+		_, err = c.log.TruncateTo(to)
+	}
+	if err == nil {
+		c.led.sent = slices.Clone(c.led.sent[:kept])
+		c.led.acked = kept
+		c.end = c.log.Offsets().LogEnd
+		c.resume()
+		if c.end != to {
+			err = fmt.Errorf("the log ends at %d", c.end)
+		}
+	}
+	return c.note(fmt.Sprintf("truncate to %d of %d, fully %v, %d batches kept", to, end, fully, kept), err)
 }
 
 func (c *chain) flushed(what string, err error) error {
@@ -548,10 +588,14 @@ func (c *chain) epochs(l *Log, stored [][]byte) error {
 	for _, e := range l.epochs.Entries() {
 		got = append(got, entry{e.Epoch, e.StartOffset})
 	}
-	if c.weak { // an election counts from the log end on, whatever is appended there
+	// An election counts from the log end on, wherever the next batch begins; and an epoch stays where its first batch was cut.
+	if c.weak || c.kind.cuts {
 		for i := range min(len(got), len(want)) {
 			got[i].start = want[i].start
 		}
+	}
+	if c.kind.cuts && len(want) == 0 && len(got) == 1 {
+		return nil // the epoch of the log that was being removed
 	}
 	if !slices.Equal(got, want) {
 		return fmt.Errorf("I20: leader epochs %v, a scan says %v", got, want)
@@ -589,9 +633,16 @@ func (c *chain) adopt(m *vfstest.Mem, led ledger, survived int, kill bool) {
 	c.led = ledger{sent: slices.Clone(led.sent[:survived]), acked: survived, durable: survived}
 	if kill { // what a power cut before the next recovery has synced it may take
 		c.led.durable = min(survived, led.durable)
+		c.led.sent = slices.Clone(led.sent) // and it may bring back what was cut
+		c.end = max(c.end, led.end())
 	}
+	c.resume()
+}
+
+// resume lets the producers go on where the log now ends.
+func (c *chain) resume() {
 	c.ids = map[int64]*chainProducer{}
-	for _, s := range c.led.sent {
+	for _, s := range c.led.sent[:c.led.acked] {
 		b := record.Batch(s.stored)
 		if !b.HasProducerID() {
 			continue

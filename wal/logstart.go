@@ -297,4 +297,6 @@ func (l *Log) withdrawIdentities(base int64) {
 	if l.last.Size > 0 && l.last.SegmentBase < base {
 		l.last = position{}.Last
 	}
+	// Nothing is looked for below, even if a power cut brings some of it back.
+	l.checkpointed.Offset = max(l.checkpointed.Offset, base)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/recovery"
 	"github.com/oncelog/oncelog/segment"
 )
@@ -71,13 +72,15 @@ func (l *Log) truncate(offset int64) error {
 	if err != nil {
 		return err
 	}
-	pos, _, found, err := s.Locate(offset, size)
+	pos, h, found, err := s.Locate(offset, size)
 	if err != nil {
 		return err
 	}
 	if !found {
 		pos = size
 	}
+	// The records of the batch that lie below go too, and what comes next begins behind a gap.
+	l.gaps = l.gaps || found && (h.BaseOffset < offset || h.Magic < record.Magic)
 	last, err := recovery.LastBatch(l.set, s, pos, offset)
 	if err != nil {
 		return err
@@ -115,13 +118,17 @@ func (l *Log) after(s *segment.Segment) func(yield func(*segment.Segment) bool) 
 // restartAt removes every segment and begins a new one. The caller is alone.
 func (l *Log) restartAt(offset, logStart int64) error {
 	first, recovered := l.set.First().BaseOffset(), min(l.ends.recovery, offset)
-	if err := l.announceCut(place{offset: first, segment: first}, position{Offset: first}); err != nil {
+	if err := l.announceCut(place{offset: first, segment: first}, position{Offset: min(first, offset)}); err != nil {
 		return err
 	}
 	if err := l.producers.TruncateFullyAndStartAt(offset); err != nil {
 		return err
 	}
-	if err := l.removeSegments(slices.Collect(l.set.All())); err != nil {
+	// The first one goes when the others are gone for good: whatever a power cut brings back, the log begins with it.
+	if err := l.removeSegments(slices.Collect(l.after(l.set.First()))); err != nil {
+		return err
+	}
+	if err := l.removeSegments([]*segment.Segment{l.set.First()}); err != nil {
 		return err
 	}
 	next, err := l.createSegment(offset)
