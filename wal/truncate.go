@@ -153,10 +153,10 @@ func (l *Log) announceCut(end place, last position) error {
 			return err
 		}
 	}
-	if l.durable.Offset > end.offset {
+	if l.durable.Offset > last.Offset {
 		l.durable = last
 	}
-	if l.checkpointed.Offset > end.offset {
+	if l.checkpointed.Offset > last.Offset {
 		l.checkpointed, l.snapshotOffset = last, -1
 	}
 	l.ends.truncations++
