@@ -50,7 +50,7 @@ func (d *textDump) partition(dir string) error {
 		return err
 	}
 	for _, s := range list.Segments {
-		if err := d.segment(s, s.Base == last); err != nil {
+		if err := d.segment(s, s.Base >= last); err != nil {
 			return err
 		}
 	}

@@ -47,7 +47,7 @@ func (j *document) log(base int64, path string) error {
 			return err
 		}
 		j.note(d)
-		j.problem = j.problem || !zeros || base != j.last
+		j.problem = j.problem || !zeros || base < j.last
 		j.putDamage(d)
 	}
 	j.keyInt("validBytes", r.Position())
