@@ -49,7 +49,9 @@ func (l *loader) syncBeforeTrust(from placeInLog) (changed bool, err error) {
 	}
 	// The difference will not be seen again: should this recovery be interrupted, the next one has to know.
 	l.slot.SyncFailed = true
-	return true, l.file.Sync(l.slot)
+	slot, _ := l.file.Newest()
+	slot.SyncFailed = true
+	return true, l.file.Sync(slot)
 }
 
 // digest is a number for the good batches from a place on and where each segment stops having them.

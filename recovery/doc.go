@@ -70,6 +70,9 @@
 //	   144    16  two fingerprints (XXH64) of what another program would change; either means that it was us
 //	   160     1  length of the boot id
 //	   161    95  boot id
+//	   256     8  greatest batch timestamp of the active segment, milliseconds
+//	   264     8  last offset of the first batch that has it
+//	   272     8  1 + base offset of the segment from which on indexes were being made anew, 0 none
 //	   504     8  XXH64 of bytes 0 to 503
 //
 //	an end or point

@@ -38,16 +38,19 @@ func (l *loader) loadAsKafka() error {
 	if err := l.kafkaEpochs(); err != nil {
 		return err
 	}
-	untrue := false
-	if s, ok := l.segments.Floor(recoveryPoint); ok && !clean {
+	untrue, below := false, int64(unlimited) // what lies behind is recovered anyway
+	for s := range l.segments.From(recoveryPoint) {
+		if clean {
+			break
+		}
+		if !l.p.Compat {
+			below = s.BaseOffset()
+		}
 		var err error
 		if untrue, err = l.syncBeforeTrust(placeInLog{segment: s.BaseOffset()}); err != nil {
 			return err
 		}
-	}
-	below := int64(unlimited) // what lies behind is recovered anyway
-	if s, ok := l.segments.Floor(recoveryPoint); ok && !clean && !l.p.Compat {
-		below = s.BaseOffset()
+		break
 	}
 	if err := l.kafkaCheckSegments(below); err != nil {
 		return err
@@ -98,6 +101,7 @@ func (l *loader) kafkaCheckSegments(below int64) error {
 	for _, n := range l.names {
 		have[n] = true
 	}
+	unfinished := l.rebuildFrom
 	for s := range l.segments.All() {
 		base := s.BaseOffset()
 		if base >= below {
@@ -113,6 +117,8 @@ func (l *loader) kafkaCheckSegments(below int64) error {
 				return fmt.Errorf("recovery: %w", err)
 			case errors.Is(err, index.ErrCorrupt):
 				reason = err.Error()
+			case err == nil && base >= unfinished && !l.p.Compat:
+				reason = "the indexes were being made anew"
 			case err == nil && l.replaced[base] && !l.p.Compat:
 				reason = "the transaction index may have been lost when the segment was replaced"
 			case err != nil:
@@ -123,6 +129,9 @@ func (l *loader) kafkaCheckSegments(below int64) error {
 			continue
 		}
 		l.find(Finding{Path: s.Path(), Decision: Rebuild, Reason: reason, Problem: true})
+		if err := l.noteRebuild(base); err != nil {
+			return err
+		}
 		cut, err := l.kafkaRecoverSegment(s)
 		if err != nil {
 			return err

@@ -149,7 +149,9 @@ func (l *loader) removeReplaced(from, to int64) error {
 			kept = append(kept, n)
 			continue
 		}
-		l.mayBeNew(n)
+		if err := l.mayBeNew(n); err != nil {
+			return err
+		}
 		path := n.Path(l.p.Dir)
 		l.find(Finding{Path: path, Decision: RemoveStale, Reason: "has been replaced"})
 		if err := l.remove(path); err != nil {
@@ -168,21 +170,22 @@ func (l *loader) removeReplaced(from, to int64) error {
 
 // mayBeNew notes a transaction index that is removed with the old files, and may be the new one, renamed when the
 // replacement was interrupted. It is made anew from the log; that the others are missing is noticed later.
-func (l *loader) mayBeNew(n segment.Name) {
+func (l *loader) mayBeNew(n segment.Name) error {
 	if n.Kind != segment.KindTxnIndex || n.Suffix != "" {
-		return
+		return nil
 	}
 	swap := n
 	swap.Suffix = segment.SuffixSwap
 	log := swap
 	log.Kind = segment.KindLog
 	if slices.Contains(l.names, swap) || !slices.Contains(l.names, log) {
-		return
+		return nil
 	}
 	if l.replaced == nil {
 		l.replaced = map[int64]bool{}
 	}
 	l.replaced[n.Offset] = true
+	return l.noteRebuild(n.Offset)
 }
 
 func (l *loader) removeIfThere(path string) error {

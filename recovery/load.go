@@ -142,7 +142,8 @@ type loader struct {
 	slot    Slot // newest, valid if us
 	us      bool // this library changed the directory last
 
-	takingOver bool // a recovery of another program's log was interrupted
+	takingOver  bool  // a recovery of another program's log was interrupted
+	rebuildFrom int64 // an earlier load was making the indexes of the segments from here on anew; unlimited: of none
 
 	sameBoot bool
 	gaps     bool // offsets may jump
@@ -173,7 +174,7 @@ type loader struct {
 
 func newLoader(ctx context.Context, fsys vfs.FS, p Params) *loader {
 	l := &loader{ctx: ctx, fsys: fsys, p: p, newest: record.NoTimestamp, snapshotOffset: -1,
-		derivedFrom: placeInLog{segment: unlimited}, derivedOffset: unlimited}
+		derivedFrom: placeInLog{segment: unlimited}, derivedOffset: unlimited, rebuildFrom: unlimited}
 	l.report = Report{Dir: p.Dir, DryRun: p.dryRun, Durable: -1}
 	return l
 }
@@ -261,34 +262,6 @@ func (l *loader) observe() error {
 	// What another program has left may have gaps, and goes on to have them when we write behind it.
 	l.gaps = slot.Gaps && l.us || !l.us && slices.ContainsFunc(l.names, func(n segment.Name) bool { return n.Kind == segment.KindLog })
 	return nil
-}
-
-// observeWriter reads the state file, and what tells whether it speaks of the directory as it is.
-func (l *loader) observeWriter() (slot Slot, us bool, err error) {
-	if l.file, err = OpenStateFile(l.fsys, l.p.Dir, l.p.ReadOnly || l.p.Compat); err != nil {
-		return slot, false, err
-	}
-	if l.foreign, err = ReadForeign(l.fsys, l.p.Dir); err != nil {
-		return slot, false, err
-	}
-	slot, found := l.file.Newest()
-	l.takingOver = found && slot.Who == [2]uint64{}
-	return slot, found && l.foreign.wroteLast(&slot), nil
-}
-
-// takeOver writes down that another program's log is being made ours. What the state file says of the directory does not
-// count any more, also if the leader epochs become again what they were then; and what is found behind the recovery point
-// from now on may be what an interrupted recovery left.
-func (l *loader) takeOver() error {
-	if l.us || l.p.ReadOnly || l.p.Compat {
-		return nil
-	}
-	slot, found := l.file.Newest()
-	if !found {
-		slot.SnapshotOffset = -1
-	}
-	slot.Who = [2]uint64{}
-	return l.file.Sync(slot)
 }
 
 // list reads the directory. What bears the name of a log file and is none would make a reader hang or a broker fail.

@@ -242,6 +242,9 @@ func (l *loader) checkTxnIndexes() error {
 		if l.p.ReadOnly {
 			continue
 		}
+		if err := l.noteRebuild(s.BaseOffset()); err != nil {
+			return err
+		}
 		// The replay adds the entries behind the recovery point to an empty index, and then all of it is made.
 		if err := s.ResetTxnIndex(); err != nil {
 			return fmt.Errorf("recovery: %w", err)

@@ -20,7 +20,7 @@ func (l *loader) rebuildIndexes() error {
 	if l.p.ReadOnly || l.created {
 		return nil
 	}
-	missing := l.segmentsWithoutIndex()
+	missing, unfinished := l.segmentsWithoutIndex(), l.rebuildFrom
 	for s := range l.segments.All() {
 		from := int64(-1)
 		switch {
@@ -29,9 +29,15 @@ func (l *loader) rebuildIndexes() error {
 		case s.BaseOffset() > l.derivedFrom.segment:
 			from = 0
 		}
-		if name := missing[s.BaseOffset()]; name != "" {
+		name := missing[s.BaseOffset()]
+		if name != "" {
 			l.find(Finding{Path: filepath.Join(l.p.Dir, name), Decision: Rebuild, Problem: from != 0 && !l.deleted[s.BaseOffset()], Reason: "the index is missing"})
+		}
+		if name != "" || s.BaseOffset() >= unfinished {
 			if from != 0 {
+				if err := l.noteRebuild(s.BaseOffset()); err != nil {
+					return err
+				}
 				l.txnLost = append(l.txnLost, s)
 			}
 			from = 0
@@ -80,7 +86,10 @@ func (l *loader) rebuildIndex(s *segment.Segment, from int64) error {
 	if errors.Is(err, index.ErrCorrupt) || (l.us || l.takingOver) && errors.Is(err, index.ErrUnsupportedVersion) {
 		// Entries of aborted transactions that were not synced. Those before them are in doubt too, so all are made anew.
 		l.txnLost = append(l.txnLost, s)
-		if err = s.ResetTxnIndex(); err == nil {
+		if err = l.noteRebuild(s.BaseOffset()); err == nil {
+			err = s.ResetTxnIndex()
+		}
+		if err == nil {
 			err = s.RewindIndexes(from, offset)
 		}
 	}
@@ -210,7 +219,7 @@ func (l *loader) flushEpochs() error {
 	next := l.foreign
 	next.LeaderEpochs = l.epochs.Encode()
 	if l.us && !l.p.Compat {
-		slot := l.slot
+		slot, _ := l.file.Newest()
 		slot.Who = [2]uint64{l.foreign.Fingerprint(), next.Fingerprint()}
 		if err := l.file.Sync(slot); err != nil {
 			return err

@@ -70,6 +70,9 @@ type Slot struct {
 	GroupBound int64     // SyncCommit: most bytes that are ever written between two syncs
 	BootID     string    // whose page cache it was
 	Who        [2]uint64 // fingerprints of the files that another program rewrites; either one means that it was us
+
+	// RebuildFrom is 1 + the base offset of a segment, from which on a load was making indexes anew; 0 if none was.
+	RebuildFrom int64
 }
 
 // append encodes the slot behind dst.
@@ -99,6 +102,7 @@ func (s *Slot) append(dst []byte) []byte {
 	boot := bootField(s.BootID)
 	b[160] = byte(len(boot))
 	copy(b[161:], boot)
+	binary.BigEndian.PutUint64(b[272:], uint64(s.RebuildFrom))
 	binary.BigEndian.PutUint64(b[slotSum:], xxhash.Sum64(b[:slotSum]))
 	return append(dst, b[:]...)
 }
@@ -156,6 +160,7 @@ func parseSlot(b []byte) (s Slot, err error) {
 		*p = int64(binary.BigEndian.Uint64(b[112+8*i:]))
 	}
 	s.Newest.Timestamp, s.Newest.Offset = int64(binary.BigEndian.Uint64(b[256:])), int64(binary.BigEndian.Uint64(b[264:]))
+	s.RebuildFrom = int64(binary.BigEndian.Uint64(b[272:]))
 	s.Who = [2]uint64{binary.BigEndian.Uint64(b[144:]), binary.BigEndian.Uint64(b[152:])}
 	n := int(b[160])
 	if n > maxBootIDLen || !s.plausible() {
@@ -167,7 +172,7 @@ func parseSlot(b []byte) (s Slot, err error) {
 
 // plausible rejects what this program never writes, whatever the checksum says.
 func (s *Slot) plausible() bool {
-	if s.Mode > SyncNone || s.LogStart < 0 || s.GroupBound < 0 || s.SnapshotOffset < -1 {
+	if s.Mode > SyncNone || s.LogStart < 0 || s.GroupBound < 0 || s.SnapshotOffset < -1 || s.RebuildFrom < 0 {
 		return false
 	}
 	for _, p := range [...]Position{s.Durable, s.Recovery} {

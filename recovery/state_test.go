@@ -24,7 +24,7 @@ func sampleSlot() Slot {
 		Recovery:       Position{Offset: 100, Last: record.Identity{SegmentBase: 40, Position: 77, BaseOffset: 99, Size: 80, CRC: 1}},
 		SnapshotOffset: 100, NewestTimestamp: 1_700_000_000_000, AppendClock: 1_700_000_000_001,
 		Clean: true, Gaps: true, Mode: SyncInterval, GroupBound: 1 << 20, BootID: "boot", Who: [2]uint64{1, 2},
-		Newest: index.TimestampOffset{Timestamp: 1_700_000_000_000, Offset: 97},
+		Newest: index.TimestampOffset{Timestamp: 1_700_000_000_000, Offset: 97}, RebuildFrom: 41,
 	}
 }
 
@@ -39,11 +39,11 @@ func TestSlot_Golden(t *testing.T) {
 	if len(got) != slotSize || hex.EncodeToString(got[:len(want)/2]) != want {
 		t.Errorf("slot is\n%x\nwant\n%s", got[:len(want)/2], want)
 	}
-	const newest = "0000018bcfe56800" + "0000000000000061"
-	if hex.EncodeToString(got[256:272]) != newest {
-		t.Errorf("the newest timestamp is %x, want %s", got[256:272], newest)
+	const rest = "0000018bcfe56800" + "0000000000000061" + "0000000000000029"
+	if hex.EncodeToString(got[256:280]) != rest {
+		t.Errorf("behind the boot id are %x, want %s", got[256:280], rest)
 	}
-	clear(got[256:272])
+	clear(got[256:280])
 	if !bytes.Equal(got[len(want)/2:slotSum], make([]byte, slotSum-len(want)/2)) {
 		t.Error("what is not used must be zero")
 	}
