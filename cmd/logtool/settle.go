@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"time"
 
 	"github.com/oncelog/oncelog/internal/dump"
 	"github.com/oncelog/oncelog/recovery"
@@ -14,6 +15,9 @@ import (
 
 // settleTries is how often a directory is read again that looks wrong, or cannot be read, and is being written meanwhile.
 const settleTries = 20
+
+// fileClockTick is the coarsest step in which a file system counts the time of a change.
+const fileClockTick = 20 * time.Millisecond
 
 // inspectPartition tells what an open with the policy would do; with verify it reads everything. A directory that changes
 // while it is read may look wrong and be right: what was read first does not fit what was read last. So it is read again,
@@ -34,7 +38,7 @@ func (a *app) inspectPartition(ctx context.Context, dir string, policy recovery.
 // two calls changed is asked, which may take back the need for another; nil asks nothing.
 func (a *app) settle(ctx context.Context, dir string, read func() (again bool, err error), changed func() (again bool, err error)) error {
 	for try := 1; ; try++ {
-		before, err := a.fingerprint(dir)
+		before, _, err := a.fingerprint(dir)
 		if err != nil {
 			return err
 		}
@@ -45,16 +49,23 @@ func (a *app) settle(ctx context.Context, dir string, read func() (again bool, e
 		if !again {
 			return err
 		}
-		after, err2 := a.fingerprint(dir)
+		after, fresh, err2 := a.fingerprint(dir)
 		if err2 != nil {
 			return err2
 		}
-		if before == after {
+		switch {
+		case before != after:
+			if err == nil && changed != nil {
+				if again, err = changed(); !again && err == nil {
+					return nil
+				}
+			}
+		case !fresh:
 			return err
-		}
-		if err == nil && changed != nil {
-			if again, err = changed(); !again && err == nil {
-				return nil
+		default: // a second change within one tick of the file system's clock would not show
+			select {
+			case <-time.After(fileClockTick):
+			case <-ctx.Done():
 			}
 		}
 		if try == settleTries {
@@ -63,11 +74,11 @@ func (a *app) settle(ctx context.Context, dir string, read func() (again bool, e
 	}
 }
 
-// fingerprint is a text that changes when the directory does.
-func (a *app) fingerprint(dir string) (string, error) {
+// fingerprint is a text that changes when the directory does, unless that happens in the very moment of a fresh one.
+func (a *app) fingerprint(dir string) (text string, fresh bool, err error) {
 	entries, err := a.fsys.ReadDir(dir)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	h := newDigest()
 	for _, e := range entries {
@@ -81,8 +92,9 @@ func (a *app) fingerprint(dir string) (string, error) {
 			continue // it has just gone; the next list says so
 		}
 		fmt.Fprintf(h, "%d %d\n", info.Size, info.ModTime.UnixNano())
+		fresh = fresh || time.Since(info.ModTime).Abs() < fileClockTick
 	}
-	return string(h.Sum(nil)), nil
+	return string(h.Sum(nil)), fresh, nil
 }
 
 // dropFinished takes back the findings about places of log files where a whole batch is by now, or that are gone.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"time"
 
 	"github.com/oncelog/oncelog/internal/vfs"
 	"github.com/oncelog/oncelog/record"
@@ -19,6 +20,11 @@ const DefaultMaxBatchBytes = 16 << 20
 
 // readStep is how much is read at once.
 const readStep = 256 << 10
+
+const (
+	writerStep = 20 * time.Millisecond // how long a batch is waited for that a writer may have begun
+	maxWaits   = 50                    // in a file
+)
 
 // minLength is the smallest length field that Kafka's file reader lets pass.
 const minLength = 14
@@ -41,7 +47,8 @@ func (e *Entry) Legacy() bool { return e.Batch.Magic() < record.Magic }
 // End is the byte behind the entry.
 func (e *Entry) End() int64 { return e.Position + e.Size }
 
-// LogReader walks the entries of a .log file as Kafka's FileRecords does, and stops at the first that is not good.
+// LogReader walks the entries of a .log file as Kafka's FileRecords does, and stops at the first that is not good. In a
+// file that is being written it waits a moment for a batch that has only begun.
 type LogReader struct {
 	ctx      context.Context
 	f        vfs.File
@@ -54,11 +61,13 @@ type LogReader struct {
 	buf    []byte
 	head   [record.Overhead]byte
 
-	entry  Entry
-	bad    bool // entry is the one that is not good
-	shrunk bool // the file has become shorter during the present step
-	damage *Damage
-	err    error
+	entry   Entry
+	bad     bool      // entry is the one that is not good
+	shrunk  bool      // the file has become shorter during the present step
+	written time.Time // when a writer went on behind the place that looked damaged
+	waits   int
+	damage  *Damage
+	err     error
 }
 
 // OpenLog opens a .log file. A maxBatch of 0 means DefaultMaxBatchBytes.
@@ -96,11 +105,40 @@ func (r *LogReader) Next() bool {
 		r.shrunk = false
 		good := r.step()
 		if !r.shrunk {
-			return good
+			if good || r.damage == nil || !r.unfinished() {
+				return good
+			}
 		}
-		// A writer gave reserved space back. What lies before it is as it was.
+		// A writer gave reserved space back, or went on. What lies before it is as it was.
 		r.damage, r.bad, r.err = nil, false, nil
 	}
+}
+
+// unfinished tells whether the damage may be a batch that a running writer has only begun, and then waits a moment: the
+// file was written just now, and again since the last time that this place was looked at. A system may count the time of
+// a change in steps of 10 ms.
+func (r *LogReader) unfinished() bool {
+	zeros, err := r.ZeroTail()
+	if zeros || err != nil {
+		r.err = err
+		return false
+	}
+	info, err := r.f.Stat()
+	if err != nil {
+		return false
+	}
+	now := time.Now()
+	if info.ModTime.Equal(r.written) || now.Sub(info.ModTime).Abs() > time.Second || r.waits == maxWaits {
+		return false
+	}
+	r.written = info.ModTime
+	r.waits++
+	select {
+	case <-time.After(writerStep):
+	case <-r.ctx.Done():
+	}
+	r.size, r.bufPos = max(r.size, info.Size), -1<<62 // no byte that was read before counts
+	return true
 }
 
 // step is Next for a file that keeps its length.
