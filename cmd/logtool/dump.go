@@ -41,6 +41,9 @@ func (a *app) dump(ctx context.Context, arg string, o dumpOptions) error {
 	if t.kind == singleFile {
 		return fmt.Errorf("%s is a file; a directory is wanted", quote(arg))
 	}
+	if t.kind == partitionDir && !t.holdsLog {
+		return errNoLog(t.path)
+	}
 	w := bufio.NewWriterSize(a.out, 64<<10)
 	damaged, err := a.dumpTarget(ctx, w, t, o)
 	if flushErr := w.Flush(); err == nil {

@@ -26,6 +26,7 @@ type target struct {
 	kind       targetKind
 	partitions []string // names of the partition directories of a log directory
 	skipped    []string // names that look like one and are no directories
+	holdsLog   bool     // a directory with at least one file of a log in it
 }
 
 // find looks at what an argument leads to. A link in the argument is followed, since the user named it; none behind it is.
@@ -61,10 +62,9 @@ func (a *app) findIn(t *target) error {
 	if err != nil {
 		return err
 	}
-	holdsLog := false
 	for _, e := range entries {
 		if n := segment.Parse(e.Name); n.Kind != segment.KindUnknown && n.Kind != segment.KindLock {
-			holdsLog = true
+			t.holdsLog = true
 		}
 		if name, err := kafkadir.ParseName(e.Name); err == nil && name.Topic != "" {
 			if e.Kind == vfs.Directory {
@@ -74,7 +74,7 @@ func (a *app) findIn(t *target) error {
 			}
 		}
 	}
-	if holdsLog {
+	if t.holdsLog {
 		t.partitions, t.skipped = nil, nil
 		return nil
 	}
