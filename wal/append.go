@@ -54,7 +54,8 @@ type AppendInfo struct {
 }
 
 // AppendAsLeader checks a batch as the leader of a partition does, gives it the next offsets and stores it. The log
-// owns batches until the call returns and rewrites its headers. It waits until the batch is as durable as Options.Sync
+// owns batches until the call returns and rewrites the header meanwhile; when it returns, with an error or without, they
+// are as they were, so that the same bytes may be sent again. It waits until the batch is as durable as Options.Sync
 // promises; so does the answer to a duplicate.
 //
 // A batch is one v2 batch with base offset 0; a buffer without a whole batch appends nothing. With the origin Raft there
@@ -81,6 +82,11 @@ func (l *Log) appendAsLeader(p []byte, o LeaderAppend, byClock bool) (info Appen
 	if err != nil || a.batches == 0 {
 		return l.nothing(&a), 0, err
 	}
+	// What is written in there is of this one try: the offsets, and in a log that stamps its own time even the type of the
+	// timestamps, for which the batch would be refused the next time. Bytes that are stored were copied before.
+	var sent [record.Overhead]byte
+	n := copy(sent[:], a.bytes)
+	defer func() { copy(a.bytes, sent[:n]) }()
 	now := l.opts.Now()
 	c, err := l.check(&a, o.Origin, now)
 	if err != nil {

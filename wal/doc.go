@@ -103,7 +103,8 @@
 //
 //   - five batches of each producer are remembered across a restart, where Kafka remembers one;
 //   - damage inside the log is refused, where Kafka truncates there and deletes what follows;
-//   - producers expire by the log's own time: a clock that jumps at a restart expires nobody;
+//   - producers expire by the log's own time: a clock that jumps at a restart expires nobody, nor one that runs on while
+//     nothing is appended;
 //   - a clean start without snapshots replays the log, where Kafka takes it for an upgrade and forgets all producers;
 //   - snapshots are replaced atomically, where Kafka writes them in place;
 //   - epochs and sequences never move backwards on replay;
@@ -122,7 +123,7 @@
 // SyncCommit a second; Close ends both.
 //
 // Byte slices given to Append and its kin are read during the call only. Batches given to AppendAsLeader and
-// AppendAsFollower belong to the log during the call, which rewrites their headers. What Records and Tail yield belongs
+// AppendAsFollower belong to the log during the call; after it they are as before. What Records and Tail yield belongs
 // to the caller.
 //
 // # Errors

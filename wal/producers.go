@@ -50,8 +50,11 @@ func (l *Log) HasLateTransaction(now time.Time) bool {
 
 // RemoveExpiredProducers forgets the producers that have appended nothing for Options.ProducerIDExpiration and have no
 // open transaction, and the verifications that are as old, and returns how many producers that were. Nothing else makes
-// the log forget one; a broker does it every ten minutes (producer.id.expiration.check.interval.ms). Kafka:
-// UnifiedLog.removeExpiredProducers.
+// the log forget one; a broker does it every ten minutes (producer.id.expiration.check.interval.ms).
+//
+// The clock counts as far as the log itself has come, which is the newest append: in a log at rest nobody expires, however
+// often this is called, until somebody appends; a clock that is wrong forgets nobody. In Compat the clock alone counts, as in Kafka:
+// UnifiedLog.removeExpiredProducers, ProducerStateManager.isProducerExpired.
 func (l *Log) RemoveExpiredProducers(now time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
