@@ -55,6 +55,7 @@ type LogReader struct {
 	name     string
 	size     int64
 	maxBatch int64
+	now      func() time.Time
 
 	pos    int64 // of the next entry
 	bufPos int64 // position of buf[0]
@@ -83,7 +84,7 @@ func OpenLog(ctx context.Context, fsys vfs.FS, path string, maxBatch int) (*LogR
 	if maxBatch == 0 {
 		maxBatch = DefaultMaxBatchBytes
 	}
-	return &LogReader{ctx: ctx, f: f, name: filepath.Base(path), size: info.Size, maxBatch: int64(maxBatch)}, nil
+	return &LogReader{ctx: ctx, f: f, name: filepath.Base(path), size: info.Size, maxBatch: int64(maxBatch), now: time.Now}, nil
 }
 
 // Size is the length of the file when it was opened.
@@ -127,7 +128,7 @@ func (r *LogReader) unfinished() bool {
 	if err != nil {
 		return false
 	}
-	now := time.Now()
+	now := r.now()
 	if info.ModTime.Equal(r.written) || now.Sub(info.ModTime).Abs() > time.Second || r.waits == maxWaits {
 		return false
 	}
