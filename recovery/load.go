@@ -173,6 +173,9 @@ type loader struct {
 }
 
 func newLoader(ctx context.Context, fsys vfs.FS, p Params) *loader {
+	if p.Segments.Pool == nil {
+		p.Segments.Pool = segment.NewPool(0)
+	}
 	l := &loader{ctx: ctx, fsys: fsys, p: p, newest: record.NoTimestamp, snapshotOffset: -1,
 		derivedFrom: placeInLog{segment: unlimited}, derivedOffset: unlimited, rebuildFrom: unlimited}
 	l.report = Report{Dir: p.Dir, DryRun: p.dryRun, Durable: -1}

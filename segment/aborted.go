@@ -13,7 +13,10 @@ func (s *Segment) AppendAborted(t index.AbortedTxn) error {
 	if s.cfg.ReadOnly {
 		return s.notWritable()
 	}
-	return s.withTxn(func(x *index.Txn) error { return x.Append(t) })
+	return s.withTxn(func(x *index.Txn) error {
+		defer s.changed()
+		return x.Append(t)
+	})
 }
 
 // ResetTxnIndex empties the transaction index, for AppendAborted to fill again. A missing one stays missing.
@@ -21,7 +24,10 @@ func (s *Segment) ResetTxnIndex() error {
 	if s.cfg.ReadOnly {
 		return s.notWritable()
 	}
-	return s.withTxn(func(x *index.Txn) error { return x.Reset() })
+	return s.withTxn(func(x *index.Txn) error {
+		defer s.changed()
+		return x.Reset()
+	})
 }
 
 // AbortedTxns returns the aborted transactions, among those whose marker is in this segment, that a fetch of the offsets

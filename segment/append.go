@@ -106,6 +106,7 @@ func (s *Segment) note(timestamp, last, pos int64) (index.TimestampOffset, error
 // addEntries adds one entry to each index. Neither keeps the other from getting its entry.
 func (s *Segment) addEntries(last, pos int64, newest index.TimestampOffset) error {
 	err := s.withIndexes(func(offsets *index.Offset, times *index.Time) error {
+		defer s.changed()
 		err := offsets.Append(last, int32(pos))
 		if errors.Is(err, index.ErrFull) {
 			err = nil

@@ -151,3 +151,43 @@ func BenchmarkAppend(b *testing.B) {
 		batch.SetBaseOffset(batch.NextOffset())
 	}
 }
+
+// BenchmarkPool measures a read of one batch through the offset index: of a segment whose files are open, without a pool and
+// with one, and of one whose files have to be opened again and another's closed.
+func BenchmarkPool(b *testing.B) {
+	const n, per = 256, 64
+	st := storage{vfs.OS, b.TempDir()}
+	chain(b, st, n, per, Config{})
+	open := func(p *Pool) Set {
+		var list []*Segment
+		for i := range int64(n) {
+			s := Open(st.FS, st.dir, i*per, Config{Pool: p})
+			list = append(list, s)
+			b.Cleanup(func() { s.Close() })
+		}
+		return NewSet(list...)
+	}
+	run := func(name string, set Set, width int64) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			buf := make([]byte, 0, 1<<10)
+			i := int64(0)
+			for b.Loop() {
+				o := i%width*per + per/2
+				i++
+				s, _ := set.Floor(o)
+				r, err := s.Read(ReadOptions{StartOffset: o, MaxBytes: 100, MaxPosition: ToEnd})
+				if err != nil || r.First.BaseOffset != o {
+					b.Fatal(r.First, err)
+				}
+				_, err = r.AppendTo(buf)
+				ok(b, err)
+				ok(b, r.Close())
+			}
+		})
+	}
+	run("no-pool", open(nil), 64)
+	run("cached", open(NewPool(64)), 64)
+	run("evicted", open(NewPool(64)), n)
+	run("evicted-of-2", open(NewPool(2)), n)
+}

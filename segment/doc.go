@@ -5,7 +5,7 @@
 //
 // A [Segment] is named after its base offset, which is at or below the offset of its first record and above every offset
 // in the segments before it. [Open] does no I/O: the log file and each index are opened when they are first needed, exactly
-// once however many goroutines need them, and may be closed in between with [Segment.Park]; a log of ten thousand sealed
+// once however many goroutines need them, and may be closed in between, by [Segment.Park] or a [Pool]; a log of ten thousand sealed
 // segments opens with the listing of its directory. The last segment is the active one; [Create] and [Segment.OpenActive]
 // open it for writing, [Segment.Seal] ends that.
 //

@@ -13,6 +13,7 @@ import (
 
 // enter lets the files be used until leave.
 func (s *Segment) enter() error {
+	s.used()
 	s.use.RLock()
 	if s.closed {
 		s.use.RUnlock()
@@ -113,13 +114,14 @@ func openTxnIndex(s *Segment) (*index.Txn, error) {
 }
 
 // File returns the open log file, for a writer that reserves space or maps it. It belongs to the segment and is closed
-// by Park, Rename, Close and Remove. All writes and syncs of an active segment should go through this one file, since a
+// by Park, Rename, Close and Remove; a Pool leaves it open up to Seal. All writes and syncs of an active segment should go through this one file, since a
 // failed write-back is reported once to each open file.
 func (s *Segment) File() (f vfs.File, err error) {
 	err = s.withLog(func(open vfs.File) error {
 		if o, ok := open.(*openFile); ok {
 			open = o.File
 		}
+		s.member.pinned.Store(true)
 		f = open
 		return nil
 	})
@@ -159,19 +161,21 @@ func (s *Segment) Park() error {
 }
 
 // closeFiles closes what is open. The caller holds use for writing, or is alone.
-func (s *Segment) closeFiles() error {
+func (s *Segment) closeFiles() error { return s.detach().close() }
+
+func (o openFiles) close() error {
 	var errs []error
-	if x := s.files.offset.p.Swap(nil); x != nil {
-		errs = append(errs, x.Close())
+	if o.offset != nil {
+		errs = append(errs, o.offset.Close())
 	}
-	if x := s.files.time.p.Swap(nil); x != nil {
-		errs = append(errs, x.Close())
+	if o.time != nil {
+		errs = append(errs, o.time.Close())
 	}
-	if x := s.files.txn.p.Swap(nil); x != nil {
-		errs = append(errs, x.Close())
+	if o.txn != nil {
+		errs = append(errs, o.txn.Close())
 	}
-	if f := s.files.log.p.Swap(nil); f != nil {
-		if err := f.Close(); err != nil {
+	if o.log != nil {
+		if err := o.log.Close(); err != nil {
 			errs = append(errs, fmt.Errorf("segment: close: %w", err))
 		}
 	}

@@ -29,6 +29,7 @@ func (s *Segment) Seal() error {
 		return err
 	}
 	indexErr := s.alone(func() error {
+		defer s.changed()
 		return s.indexes(func(offsets *index.Offset, times *index.Time) error {
 			err := times.MaybeAppend(newest.Timestamp, newest.Offset, true)
 			return errors.Join(err, offsets.Trim(), times.Trim())
@@ -44,6 +45,7 @@ func (s *Segment) Seal() error {
 		return err
 	}
 	s.writable.Store(false)
+	s.member.pinned.Store(false)
 	if indexErr != nil {
 		return &IndexError{Path: s.Path(), Offset: newest.Offset, Position: -1, Err: indexErr}
 	}
@@ -91,25 +93,38 @@ func (s *Segment) FlushIndexes() error {
 	if err := s.enter(); err != nil {
 		return err
 	}
-	offsets, times, txn := s.files.offset.p.Load(), s.files.time.p.Load(), s.files.txn.p.Load()
+	files := openFiles{offset: s.files.offset.p.Load(), time: s.files.time.p.Load(), txn: s.files.txn.p.Load()}
 	s.leave()
+	if failed := s.member.failed.Load(); failed != nil {
+		return *failed
+	}
+	return s.flushIndexes(files)
+}
+
+// flushIndexes is FlushIndexes of what is open. The caller holds syncing for reading.
+func (s *Segment) flushIndexes(open openFiles) error {
+	changes := s.member.changes.Load()
 	var errs []error
-	if offsets != nil {
-		errs = append(errs, offsets.Flush())
+	if open.offset != nil {
+		errs = append(errs, open.offset.Flush())
 	} else {
 		errs = append(errs, s.syncFile(1))
 	}
-	if times != nil {
-		errs = append(errs, times.Flush())
+	if open.time != nil {
+		errs = append(errs, open.time.Flush())
 	} else {
 		errs = append(errs, s.syncFile(2))
 	}
-	if txn != nil {
-		errs = append(errs, txn.Flush())
+	if open.txn != nil {
+		errs = append(errs, open.txn.Flush())
 	} else {
 		errs = append(errs, s.syncFile(3))
 	}
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	for f := s.member.flushed.Load(); err == nil && f < changes && !s.member.flushed.CompareAndSwap(f, changes); {
+		f = s.member.flushed.Load()
+	}
+	return err
 }
 
 // syncFile syncs file i of segmentKinds, which is not open, if it exists.

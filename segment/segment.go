@@ -51,6 +51,9 @@ type Config struct {
 	// Suffix follows the name of each file: ".cleaned", ".swap", ".deleted", or nothing. Rename changes it.
 	Suffix string
 
+	// Pool bounds how many of the segments that share it have their files open; nil bounds nothing.
+	Pool *Pool
+
 	// Limits bound what reading records may take, for look-ups by time.
 	Limits record.Limits
 }
@@ -107,6 +110,7 @@ type Segment struct {
 	cuts     atomic.Int64 // truncations so far
 	writable atomic.Bool
 	suspects atomic.Int64 // look-ups that an index misled or could not serve
+	member   member
 
 	since int64 // writer only: bytes noted since the last index entry
 
@@ -134,6 +138,14 @@ func (l *lazy[T]) get(s *Segment, open func(*Segment) (*T, error)) (*T, error) {
 	if p := l.p.Load(); p != nil {
 		return p, nil
 	}
+	p, err := l.open(s, open)
+	if err == nil {
+		s.opened()
+	}
+	return p, err
+}
+
+func (l *lazy[T]) open(s *Segment, open func(*Segment) (*T, error)) (*T, error) {
 	s.opening.Lock()
 	defer s.opening.Unlock()
 	if p := l.p.Load(); p != nil {
@@ -148,7 +160,7 @@ func (l *lazy[T]) get(s *Segment, open func(*Segment) (*T, error)) (*T, error) {
 }
 
 // Open returns the segment with that base offset without any I/O: files are opened when they are first used, and kept
-// open until Park or Close. It is for reading, truncation and rebuilding; OpenActive makes it writable.
+// open until Park, Close, or until a Pool needs the place. It is for reading, truncation and rebuilding; OpenActive makes it writable.
 func Open(fsys vfs.FS, dir string, base int64, c Config) *Segment {
 	s := &Segment{fsys: fsys, dir: dir, base: base, cfg: c, done: make(chan struct{})}
 	for i := range s.suffix {
@@ -205,6 +217,7 @@ func (s *Segment) create() error {
 		return fmt.Errorf("segment: create: %w", err)
 	}
 	s.files.log.p.Store(&openFile{f})
+	s.opened()
 	if s.cfg.Preallocate > 0 {
 		if err := f.Allocate(min(s.cfg.Preallocate, MaxBytes)); err != nil {
 			return fmt.Errorf("segment: %s: reserve %d bytes: %w", f.Name(), s.cfg.Preallocate, err)

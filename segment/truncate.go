@@ -102,6 +102,7 @@ func (s *Segment) cut(pos, offset int64) error {
 // cutIndexes removes the entries from offset on. An index whose entries make no sense is emptied: look-ups then walk the
 // log, and answer right. A missing transaction index is not created. The caller is alone.
 func (s *Segment) cutIndexes(offset int64) error {
+	defer s.changed()
 	txn, err := s.files.txn.get(s, openTxnIndex)
 	if err != nil {
 		return err
@@ -135,6 +136,7 @@ func (s *Segment) ResetIndexes() error {
 		return err
 	}
 	err := s.alone(func() error {
+		defer s.changed()
 		if err := s.removeUnusable(); err != nil {
 			return err
 		}
@@ -157,6 +159,7 @@ func (s *Segment) ResetIndexes() error {
 		return err
 	}
 	s.suspects.Store(0)
+	s.member.failed.Store(nil)
 	s.forget()
 	s.writable.Store(true)
 	return nil

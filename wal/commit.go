@@ -168,11 +168,7 @@ func (l *Log) writeGroup(g *group) error {
 
 // syncData makes the batches of a segment durable.
 func syncData(s *segment.Segment) error {
-	f, err := s.File()
-	if err == nil {
-		err = f.SyncData()
-	}
-	if err != nil {
+	if err := s.SyncData(); err != nil {
 		return fmt.Errorf("wal: sync %s: %w", s.Path(), err)
 	}
 	return nil

@@ -28,6 +28,7 @@ type Log struct {
 	opts   Options
 	limits record.Limits
 	bootID string
+	pool   *segment.Pool // of all segments
 	report recovery.Report
 	locks  []io.Closer
 
@@ -113,6 +114,7 @@ func OpenFS(ctx context.Context, fsys vfs.FS, dir string, o Options) (l *Log, er
 		return nil, err
 	}
 	l = &Log{fsys: fsys, dir: dir, opts: o.withDefaults()}
+	l.pool = segment.NewPool(l.opts.OpenSegments)
 	l.limits = record.Limits{MaxRecordBytes: l.opts.MaxDecompressedBytes}
 	l.commit.init()
 	defer func() {
@@ -148,7 +150,7 @@ func (l *Log) recoveryParams() recovery.Params {
 func (l *Log) segmentConfig() segment.Config {
 	c := segment.Config{
 		IndexIntervalBytes: l.opts.IndexIntervalBytes, MaxIndexBytes: l.opts.MaxIndexBytes,
-		ReadOnly: l.opts.ReadOnly, KafkaIndexes: l.opts.Compat, Limits: l.limits,
+		ReadOnly: l.opts.ReadOnly, KafkaIndexes: l.opts.Compat, Limits: l.limits, Pool: l.pool,
 	}
 	if l.opts.Preallocate {
 		c.Preallocate = int64(l.opts.SegmentBytes)

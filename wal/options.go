@@ -9,6 +9,7 @@ import (
 
 	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/recovery"
+	"github.com/oncelog/oncelog/segment"
 )
 
 // SyncMode says what an acknowledgement promises.
@@ -92,6 +93,10 @@ type Options struct {
 	// DamagePolicy decides what Open may cut; default TolerateTornTail.
 	DamagePolicy Policy
 
+	// OpenSegments is how many segments have their files open, with three or four descriptors each; those that are read
+	// again are opened again. What is written to or being read comes on top. Default 128. Kafka keeps all open.
+	OpenSegments int
+
 	ProducerIDExpiration  time.Duration // producer.id.expiration.ms; an idle producer is forgotten after it; default 1 day
 	MaxTransactionTimeout time.Duration // transaction.max.timeout.ms; default 15 minutes
 	VerifyTransactions    bool          // transaction.partition.verification.enable; a transaction's first batch needs a Guard
@@ -136,6 +141,7 @@ func (o Options) withDefaults() Options {
 	set(&o.SyncMessages, math.MaxInt64)
 	set(&o.GroupBytes, max(1<<20, o.MaxMessageBytes))
 	set(&o.CheckpointBytes, 64<<20)
+	set(&o.OpenSegments, segment.DefaultOpen)
 	set(&o.ProducerIDExpiration, 24*time.Hour)
 	set(&o.MaxTransactionTimeout, 15*time.Minute)
 	if o.Compat {
@@ -189,6 +195,7 @@ func (o Options) Validate() error {
 		{"SyncBytes", o.SyncBytes, 1},
 		{"SyncMessages", o.SyncMessages, 1},
 		{"CheckpointBytes", o.CheckpointBytes, 1},
+		{"OpenSegments", int64(o.OpenSegments), 1},
 		{"ProducerIDExpiration", int64(o.ProducerIDExpiration), int64(time.Millisecond)},
 		{"MaxTransactionTimeout", int64(o.MaxTransactionTimeout), int64(time.Millisecond)},
 	} {
