@@ -55,7 +55,6 @@ type LogReader struct {
 	name     string
 	size     int64
 	maxBatch int64
-	now      func() time.Time
 
 	pos    int64 // of the next entry
 	bufPos int64 // position of buf[0]
@@ -84,7 +83,7 @@ func OpenLog(ctx context.Context, fsys vfs.FS, path string, maxBatch int) (*LogR
 	if maxBatch == 0 {
 		maxBatch = DefaultMaxBatchBytes
 	}
-	return &LogReader{ctx: ctx, f: f, name: filepath.Base(path), size: info.Size, maxBatch: int64(maxBatch), now: time.Now}, nil
+	return &LogReader{ctx: ctx, f: f, name: filepath.Base(path), size: info.Size, maxBatch: int64(maxBatch)}, nil
 }
 
 // Size is the length of the file when it was opened.
@@ -116,8 +115,8 @@ func (r *LogReader) Next() bool {
 }
 
 // unfinished tells whether the damage may be a batch that a running writer has only begun, and then waits a moment: the
-// file was written just now, and again since the last time that this place was looked at. A system may count the time of
-// a change in steps of 10 ms.
+// file has been written since the last time that this place was looked at, if it was looked at before. A system may count
+// the time of a change in steps of 10 ms.
 func (r *LogReader) unfinished() bool {
 	zeros, err := r.ZeroTail()
 	if zeros || err != nil {
@@ -128,8 +127,7 @@ func (r *LogReader) unfinished() bool {
 	if err != nil {
 		return false
 	}
-	now := r.now()
-	if info.ModTime.Equal(r.written) || now.Sub(info.ModTime).Abs() > time.Second || r.waits == maxWaits {
+	if info.ModTime.Equal(r.written) || r.waits == maxWaits {
 		return false
 	}
 	r.written = info.ModTime
