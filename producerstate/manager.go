@@ -57,8 +57,12 @@ func (m *Manager) relist() error {
 	return nil
 }
 
-// SetSkipVerification changes Config.SkipVerification, which is a dynamic setting of a broker.
-func (m *Manager) SetSkipVerification(skip bool) { m.config.SkipVerification = skip }
+// Configure takes over the settings of c that may change at run time: ProducerIDExpiration, MaxTransactionTimeout,
+// SkipVerification and UnknownProducers. The others stay.
+func (m *Manager) Configure(c Config) {
+	m.config.ProducerIDExpiration, m.config.MaxTransactionTimeout = c.ProducerIDExpiration, c.MaxTransactionTimeout
+	m.config.SkipVerification, m.config.UnknownProducers = c.SkipVerification, c.UnknownProducers
+}
 
 // LastEntry returns a copy of what is known of a producer (Kafka: lastEntry).
 func (m *Manager) LastEntry(id int64) (Entry, bool) {

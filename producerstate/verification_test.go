@@ -68,7 +68,7 @@ func TestVerification_NotForReplicationOrMarkers(t *testing.T) {
 	l.ok(l.append(Replication, txn(1, 0, 0).batch()))
 	l.ok(l.commit(1, 0, 0))
 	l.ok(l.commit(2, 0, 0))
-	l.m.SetSkipVerification(true)
+	l.m.Configure(Config{SkipVerification: true})
 	l.ok(l.client(txn(3, 0, 0)))
 }
 

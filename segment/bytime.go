@@ -294,7 +294,7 @@ func (s *Segment) firstRecord(
 			return TimestampHit{}, false, err
 		}
 		buf = grown
-		for r, err := range b.Records(s.cfg.Limits) {
+		for r, err := range b.Records(s.cfg.limits()) {
 			if err != nil {
 				return TimestampHit{}, false, s.corrupt(c.header.Position, err)
 			}

@@ -225,7 +225,7 @@ func TestByTime_WrongEntry(t *testing.T) {
 // Records that would take more than the limits are refused while looking for a time.
 func TestOffsetByTimestamp_Limits(t *testing.T) {
 	st := memory(t)
-	s := st.create(t, 0, Config{Limits: record.Limits{MaxRecordBytes: 100}},
+	s := st.create(t, 0, Config{Limits: func() record.Limits { return record.Limits{MaxRecordBytes: 100} }},
 		spec{base: 0, records: 1, value: 5000, codec: record.Gzip}.batch(t), some(t, 1, 1))
 	if _, _, err := s.OffsetByTimestamp(startTime, 0, ToEnd); !errors.Is(err, record.ErrInvalidRecord) {
 		t.Errorf("%v", err)

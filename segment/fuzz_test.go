@@ -31,7 +31,7 @@ func FuzzScan(f *testing.F) {
 		st := memory(t)
 		st.write(t, KindOffsetIndex, base, offsets)
 		st.write(t, KindTimeIndex, base, times)
-		s := st.log(t, base, Config{IndexIntervalBytes: 1, Limits: record.Limits{MaxRecordBytes: 1 << 16}}, log)
+		s := st.log(t, base, Config{IndexIntervalBytes: 1, Limits: func() record.Limits { return record.Limits{MaxRecordBytes: 1 << 16} }}, log)
 		defer s.Close()
 		var good []byte
 		c := s.Scan(0)

@@ -54,8 +54,8 @@ type Config struct {
 	// Pool bounds how many of the segments that share it have their files open; nil bounds nothing.
 	Pool *Pool
 
-	// Limits bound what reading records may take, for look-ups by time.
-	Limits record.Limits
+	// Limits is asked, at each look-up by time, what reading records may take; nil stands for no limits but the format's.
+	Limits func() record.Limits
 }
 
 func (c Config) interval() int64 {
@@ -63,6 +63,13 @@ func (c Config) interval() int64 {
 		return DefaultIndexIntervalBytes
 	}
 	return int64(c.IndexIntervalBytes)
+}
+
+func (c Config) limits() record.Limits {
+	if c.Limits == nil {
+		return record.Limits{}
+	}
+	return c.Limits()
 }
 
 func (c Config) index() index.Config {

@@ -36,7 +36,7 @@ func (a *analysis) firstOrLastOfFirst() int64 {
 
 // analyze walks the batches of an append. What belongs to no whole batch at the end is left out, as a fetch may end
 // inside one. Kafka: UnifiedLog.analyzeAndValidateRecords.
-func (l *Log) analyze(p []byte, origin Origin, leaderEpoch int32, keepOffsets bool) (a analysis, err error) {
+func analyze(p []byte, o *Options, origin Origin, leaderEpoch int32, keepOffsets bool) (a analysis, err error) {
 	a = analysis{firstOffset: noOffset, lastOfFirst: noOffset, lastOffset: noOffset, maxTimestamp: record.NoTimestamp,
 		lastEpoch: record.NoPartitionLeaderEpoch, offsetsAscend: true}
 	skip := false
@@ -63,7 +63,7 @@ func (l *Log) analyze(p []byte, origin Origin, leaderEpoch int32, keepOffsets bo
 		if skip {
 			continue
 		}
-		if err := l.analyzeBatch(&a, b, origin); err != nil {
+		if err := a.add(b, o, origin); err != nil {
 			return a, err
 		}
 		size += b.Size()
@@ -75,7 +75,7 @@ func (l *Log) analyze(p []byte, origin Origin, leaderEpoch int32, keepOffsets bo
 	return a, nil
 }
 
-func (l *Log) analyzeBatch(a *analysis, b record.Batch, origin Origin) error {
+func (a *analysis) add(b record.Batch, o *Options, origin Origin) error {
 	last := b.LastOffset()
 	if a.batches == 0 {
 		if b.Magic() >= record.Magic {
@@ -89,8 +89,8 @@ func (l *Log) analyzeBatch(a *analysis, b record.Batch, origin Origin) error {
 	}
 	a.lastOffset = last
 	a.lastEpoch = b.PartitionLeaderEpoch()
-	if b.Size() > int(l.opts.MaxMessageBytes) && origin != Replication {
-		return fmt.Errorf("%w: batch of %d bytes, the log takes %d (MaxMessageBytes)", ErrMessageTooLarge, b.Size(), l.opts.MaxMessageBytes)
+	if most := o.MaxMessageBytes; b.Size() > int(most) && origin != Replication {
+		return fmt.Errorf("%w: batch of %d bytes, the log takes %d (MaxMessageBytes)", ErrMessageTooLarge, b.Size(), most)
 	}
 	if err := b.Validate(); err != nil {
 		return fmt.Errorf("wal: batch at offset %d of the append: %w", b.BaseOffset(), err)

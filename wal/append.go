@@ -78,7 +78,8 @@ func (l *Log) appendAsLeader(p []byte, o LeaderAppend, byClock bool) (info Appen
 	if o.Origin == Raft {
 		return l.appendAsSent(p, Raft, o.LeaderEpoch)
 	}
-	a, err := l.analyze(p, o.Origin, o.LeaderEpoch, false)
+	set := l.settings()
+	a, err := analyze(p, set, o.Origin, o.LeaderEpoch, false)
 	if err != nil || a.batches == 0 {
 		return l.nothing(&a), 0, err
 	}
@@ -88,7 +89,7 @@ func (l *Log) appendAsLeader(p []byte, o LeaderAppend, byClock bool) (info Appen
 	n := copy(sent[:], a.bytes)
 	defer func() { copy(a.bytes, sent[:n]) }()
 	now := l.opts.Now()
-	c, err := l.check(&a, o.Origin, now)
+	c, err := check(&a, set, o.Origin, now)
 	if err != nil {
 		return info, 0, err
 	}
@@ -116,7 +117,7 @@ func (l *Log) AppendAsFollower(batches []byte, leaderEpoch int32) (AppendInfo, e
 
 // appendAsSent accepts batches with the offsets and leader epochs that they carry; the caller waits for the ticket.
 func (l *Log) appendAsSent(p []byte, origin Origin, leaderEpoch int32) (info AppendInfo, ticket uint64, err error) {
-	a, err := l.analyze(p, origin, leaderEpoch, true)
+	a, err := analyze(p, l.settings(), origin, leaderEpoch, true)
 	if err != nil || a.batches == 0 {
 		return l.nothing(&a), 0, err
 	}
@@ -173,8 +174,8 @@ func (l *Log) write(w *write, info *AppendInfo) (ticket uint64, err error) {
 	if err := l.assignEpochs(w); err != nil {
 		return 0, err
 	}
-	if len(w.bytes) > int(l.opts.SegmentBytes) {
-		return 0, fmt.Errorf("%w: %d bytes, SegmentBytes is %d", ErrBatchTooLarge, len(w.bytes), l.opts.SegmentBytes)
+	if most := l.settings().SegmentBytes; len(w.bytes) > int(most) {
+		return 0, fmt.Errorf("%w: %d bytes, SegmentBytes is %d", ErrBatchTooLarge, len(w.bytes), most)
 	}
 	if err := l.promise(w); err != nil {
 		return 0, err
@@ -197,7 +198,7 @@ func (l *Log) write(w *write, info *AppendInfo) (ticket uint64, err error) {
 	l.bytesSinceCheckpoint += int64(len(w.bytes))
 	l.appendedBytes += int64(len(w.bytes))
 	l.noteWork()
-	if l.opts.Sync == SyncInterval && l.appendedBytes-l.syncedBytes >= l.opts.SyncBytes {
+	if l.opts.Sync == SyncInterval && l.appendedBytes-l.syncedBytes >= l.settings().SyncBytes {
 		l.kickBackground()
 	}
 	return l.tickets.Load(), nil

@@ -7,9 +7,10 @@ import (
 // background is the one goroutine of a log that is open for writing: it syncs by time and by amount in SyncInterval,
 // and in every mode the state file once a second while there is something new to say.
 type background struct {
-	kick chan struct{} // capacity 1
-	stop chan struct{}
-	done chan struct{}
+	kick    chan struct{} // capacity 1
+	changed chan struct{} // capacity 1
+	stop    chan struct{}
+	done    chan struct{}
 }
 
 // stateEvery is how old the newest synced state may be while appends go on. What it bounds is how far back an open after
@@ -21,7 +22,8 @@ func (l *Log) startBackground() {
 		return
 	}
 	b := &l.background
-	b.kick, b.stop, b.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	b.kick, b.changed = make(chan struct{}, 1), make(chan struct{}, 1)
+	b.stop, b.done = make(chan struct{}), make(chan struct{})
 	go l.runBackground()
 }
 
@@ -35,10 +37,7 @@ func (l *Log) stopBackground() {
 func (l *Log) runBackground() {
 	b := &l.background
 	defer close(b.done)
-	every := stateEvery
-	if l.opts.Sync == SyncInterval {
-		every = min(every, l.opts.SyncEvery)
-	}
+	every := l.backgroundEvery()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	// A tick may come a little early after one that came late: half a period too soon is soon enough.
@@ -56,14 +55,36 @@ func (l *Log) runBackground() {
 			return
 		case <-b.kick:
 			l.syncInterval()
+		case <-b.changed:
+			every = l.backgroundEvery()
+			ticker.Reset(every)
 		case now := <-ticker.C:
-			if l.opts.Sync == SyncInterval && due(&lastSync, now, l.opts.SyncEvery) {
+			if lastSync.IsZero() {
+				lastSync = now.Add(-every) // nothing is older than the goroutine
+			}
+			if l.opts.Sync == SyncInterval && due(&lastSync, now, l.settings().SyncEvery) {
 				l.syncInterval()
 			}
 			if due(&lastState, now, stateEvery) {
 				l.refreshState()
 			}
 		}
+	}
+}
+
+// backgroundEvery is how often the goroutine looks.
+func (l *Log) backgroundEvery() time.Duration {
+	if l.opts.Sync == SyncInterval {
+		return min(stateEvery, l.settings().SyncEvery)
+	}
+	return stateEvery
+}
+
+// reconfigureBackground tells the goroutine, if there is one, that settings have changed.
+func (l *Log) reconfigureBackground() {
+	select {
+	case l.background.changed <- struct{}{}:
+	default: // it will look anyway, or there is none
 	}
 }
 

@@ -38,7 +38,8 @@ type batchOptions struct {
 
 // build encodes one batch. It belongs to the builder.
 func (b *batchBuilder) build(l *Log, recs []Record, o *batchOptions) (record.Batch, error) {
-	codec := l.opts.Compression
+	set := l.settings()
+	codec := set.Compression
 	settings := record.BuilderOptions{Compression: codec.Codec, CompressionLevel: codec.Level}
 	if o.named {
 		b.producer = o.producer
@@ -58,12 +59,12 @@ func (b *batchBuilder) build(l *Log, recs []Record, o *batchOptions) (record.Bat
 		}
 		if codec.Codec == record.None {
 			// Found before the bytes are copied, so that a giant record costs no memory.
-			if err := l.fits(len(recs), b.builder.SizeWith(ts, r)); err != nil {
+			if err := set.fits(len(recs), b.builder.SizeWith(ts, r)); err != nil {
 				return nil, err
 			}
 		}
 		if err := b.builder.Append(ts, r); errors.Is(err, record.ErrBatchTooLarge) {
-			return nil, &TooLargeError{Records: len(recs), Bytes: b.builder.SizeWith(ts, r), Limit: int64(l.opts.MaxMessageBytes)}
+			return nil, &TooLargeError{Records: len(recs), Bytes: b.builder.SizeWith(ts, r), Limit: int64(set.MaxMessageBytes)}
 		} else if err != nil {
 			return nil, fmt.Errorf("wal: append: record %d: %w", i, err)
 		}
@@ -72,11 +73,11 @@ func (b *batchBuilder) build(l *Log, recs []Record, o *batchOptions) (record.Bat
 	if err != nil {
 		return nil, fmt.Errorf("wal: append: %w", err)
 	}
-	return batch, l.fits(len(recs), int64(batch.Size()))
+	return batch, set.fits(len(recs), int64(batch.Size()))
 }
 
-func (l *Log) fits(records int, bytes int64) error {
-	if limit := int64(l.opts.MaxMessageBytes); bytes > limit {
+func (o *Options) fits(records int, bytes int64) error {
+	if limit := int64(o.MaxMessageBytes); bytes > limit {
 		return &TooLargeError{Records: records, Bytes: bytes, Limit: limit}
 	}
 	return nil

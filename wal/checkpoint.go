@@ -68,7 +68,7 @@ func (l *Log) noteWork() {
 }
 
 func (l *Log) checkpointDue() bool {
-	return l.bytesSinceCheckpoint >= l.opts.CheckpointBytes && !l.opts.Compat
+	return l.bytesSinceCheckpoint >= l.settings().CheckpointBytes && !l.opts.Compat
 }
 
 // flushDue counts, as Kafka does, from the recovery point, which in Compat follows each flush. Else only a checkpoint moves
@@ -78,7 +78,7 @@ func (l *Log) flushDue() bool {
 	if l.opts.Compat {
 		synced = l.ends.recovery
 	}
-	return l.end.offset-synced >= l.opts.SyncMessages
+	return l.end.offset-synced >= l.settings().SyncMessages
 }
 
 // finishRolls syncs the segments that appends have left behind, oldest first. The caller holds maintenance.

@@ -24,7 +24,7 @@ func (l *Log) discard(s *segment.Segment) error {
 	if err := s.Rename(segment.SuffixDeleted); err != nil {
 		return err
 	}
-	d := discarded{segment: s, due: l.opts.Now().Add(l.opts.FileDeleteDelay)}
+	d := discarded{segment: s, due: l.opts.Now().Add(l.settings().FileDeleteDelay)}
 	name, err := l.producers.RetireSnapshot(s.BaseOffset())
 	if err != nil {
 		return err

@@ -50,7 +50,8 @@
 // # Deleting
 //
 // IncrementLogStartOffset makes what lies before an offset unreadable, durably. DeleteOldSegments removes the segments that
-// are wholly before it, and those that Options.RetentionBytes and RetentionAge do not keep; the active segment stays.
+// are wholly before it, and those that Options.RetentionBytes and RetentionAge do not keep; what an open transaction or a
+// Pin needs stays, and ExplainRetention says why. Ages go by the clock only as far as the log supports it.
 // TruncateTo cuts the end, TruncateFullyAndStartAt everything. What was deleted does not come back, whenever the process or
 // the power ends.
 //
@@ -105,6 +106,7 @@
 //   - damage inside the log is refused, where Kafka truncates there and deletes what follows;
 //   - producers expire by the log's own time: a clock that jumps at a restart expires nobody, nor one that runs on while
 //     nothing is appended;
+//   - segments grow old by the log's own time too, and those that an open transaction needs are not deleted;
 //   - a clean start without snapshots replays the log, where Kafka takes it for an upgrade and forgets all producers;
 //   - snapshots are replaced atomically, where Kafka writes them in place;
 //   - epochs and sequences never move backwards on replay;
@@ -117,7 +119,7 @@
 //
 // # Concurrency
 //
-// All methods of Log, Producer and Pending may be called by any number of goroutines at once. Appends are ordered
+// All methods of Log, Producer, Pin and Pending may be called by any number of goroutines at once. Appends are ordered
 // by one lock; readers take none and see one consistent state. Iterators hold nothing while the loop body runs, so
 // that it may append, roll and close. A log that is open for writing has one goroutine, and with AppendAsync in
 // SyncCommit a second; Close ends both.

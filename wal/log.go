@@ -25,8 +25,7 @@ import (
 type Log struct {
 	fsys   vfs.FS
 	dir    string
-	opts   Options
-	limits record.Limits
+	opts   fixedOptions
 	bootID string
 	pool   *segment.Pool // of all segments
 	report recovery.Report
@@ -75,6 +74,8 @@ type Log struct {
 	slotsMade            uint64           // guarded by mu
 
 	discards []discarded // guarded by mu
+	pins     pins        // guarded by mu
+	opened   opened
 
 	stateMu     sync.Mutex
 	state       *recovery.StateFile // guarded by stateMu; nil in Compat and read-only
@@ -92,6 +93,7 @@ type Log struct {
 	background background
 	driver     driver
 	names      names
+	configured configured
 }
 
 // Open opens the log in dir, and creates it if dir is missing or empty. It recovers what an earlier writer left behind;
@@ -113,9 +115,9 @@ func OpenFS(ctx context.Context, fsys vfs.FS, dir string, o Options) (l *Log, er
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	l = &Log{fsys: fsys, dir: dir, opts: o.withDefaults()}
-	l.pool = segment.NewPool(l.opts.OpenSegments)
-	l.limits = record.Limits{MaxRecordBytes: l.opts.MaxDecompressedBytes}
+	l = &Log{fsys: fsys, dir: dir}
+	l.configure(o)
+	l.pool = segment.NewPool(l.settings().OpenSegments)
 	l.commit.init()
 	defer func() {
 		if err != nil {
@@ -148,20 +150,22 @@ func (l *Log) recoveryParams() recovery.Params {
 }
 
 func (l *Log) segmentConfig() segment.Config {
+	o := l.settings()
 	c := segment.Config{
-		IndexIntervalBytes: l.opts.IndexIntervalBytes, MaxIndexBytes: l.opts.MaxIndexBytes,
+		IndexIntervalBytes: o.IndexIntervalBytes, MaxIndexBytes: o.MaxIndexBytes,
 		ReadOnly: l.opts.ReadOnly, KafkaIndexes: l.opts.Compat, Limits: l.limits, Pool: l.pool,
 	}
-	if l.opts.Preallocate {
-		c.Preallocate = int64(l.opts.SegmentBytes)
+	if o.Preallocate {
+		c.Preallocate = int64(o.SegmentBytes)
 	}
 	return c
 }
 
 func (l *Log) producerConfig() producerstate.Config {
+	o := l.settings()
 	return producerstate.Config{
-		ProducerIDExpiration: l.opts.ProducerIDExpiration, MaxTransactionTimeout: l.opts.MaxTransactionTimeout,
-		SkipVerification: !l.opts.VerifyTransactions, Compat: l.opts.Compat, ReadOnly: l.opts.ReadOnly,
+		ProducerIDExpiration: o.ProducerIDExpiration, MaxTransactionTimeout: o.MaxTransactionTimeout,
+		SkipVerification: !o.VerifyTransactions, UnknownProducers: o.UnknownProducers, Compat: l.opts.Compat, ReadOnly: l.opts.ReadOnly,
 		GuardsAbove: Guard(opens.Add(1) << 32),
 	}
 }
@@ -177,7 +181,7 @@ func (l *Log) adopt(s *recovery.State) error {
 	l.foreign, l.who = s.Foreign, [2]uint64{s.Foreign.Fingerprint(), s.Foreign.Fingerprint()}
 	l.durable, l.checkpointed, l.snapshotOffset = s.End, s.RecoveryPoint, s.SnapshotOffset
 	l.last, l.newest, l.clock, l.gaps = s.End.Last, s.NewestTimestamp, s.AppendClock, s.Gaps
-	l.groupBound = int64(l.opts.GroupBytes)
+	l.groupBound = int64(l.settings().GroupBytes)
 
 	l.setSegments(s.Segments)
 	l.end.offset = s.End.Offset
@@ -188,6 +192,7 @@ func (l *Log) adopt(s *recovery.State) error {
 		l.setUnstable()
 	}
 	l.publishEnd(l.end)
+	l.noteOpened(now)
 	if l.opts.ReadOnly {
 		return nil
 	}

@@ -126,7 +126,7 @@ func (l *Log) newestIn(s *segment.Segment, from, end int64) (best segment.Timest
 			return best, false, err
 		}
 		buf = grown
-		for r, err := range b.Records(l.limits) {
+		for r, err := range b.Records(l.limits()) {
 			if err != nil {
 				return best, false, fmt.Errorf("wal: %s at byte %d: %w", s.Path(), h.Position, err)
 			}

@@ -175,9 +175,9 @@ func TestSyncNone_WhenItSyncs(t *testing.T) {
 		"roll": (*Log).Roll, "checkpoint": (*Log).Checkpoint, "flush": (*Log).Flush, "close": (*Log).Close,
 		"full segment": func(l *Log) error { _, err := l.Append(Record{Value: make([]byte, 900)}); return err },
 		"full checkpoint": func(l *Log) error {
-			l.mu.Lock()
-			l.opts.CheckpointBytes = 1
-			l.mu.Unlock()
+			if err := l.Reconfigure(func(o *Options) { o.CheckpointBytes = 1 }); err != nil {
+				return err
+			}
 			_, err := l.Append(Record{})
 			return err
 		},
@@ -334,7 +334,9 @@ func TestClose_HasTheLastWord(t *testing.T) {
 				if err := l.closeWriter(); err != nil {
 					t.Fatal(err)
 				}
-				l.opts.CheckpointBytes = 1
+				set := *l.settings()
+				set.CheckpointBytes = 1
+				l.configured.current.Store(&set)
 				if err := late(l); !errors.Is(err, ErrClosed) {
 					t.Errorf("after the last word: %v", err)
 				}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/oncelog/oncelog/producerstate"
 	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/recovery"
 	"github.com/oncelog/oncelog/segment"
@@ -42,6 +43,20 @@ const (
 // Never is a duration that is never reached, for settings in which zero means the default.
 const Never time.Duration = math.MaxInt64
 
+// RetainNothing is the RetentionBytes that lets every byte go. It is Kafka's retention.bytes=0.
+const RetainNothing int64 = math.MinInt64
+
+// UnknownRule says what the first batch of a producer that the log does not know means where its sequence is not 0.
+type UnknownRule = producerstate.UnknownRule
+
+// The rules for unknown producers, by the versions of Kafka that have them.
+const (
+	UnknownKafka44    = producerstate.UnknownKafka44
+	UnknownKafka25    = producerstate.UnknownKafka25
+	UnknownRefused    = producerstate.UnknownRefused
+	UnknownAtLogStart = producerstate.UnknownAtLogStart
+)
+
 // CleanupPolicy is Kafka's cleanup.policy, a set.
 type CleanupPolicy uint8
 
@@ -61,7 +76,10 @@ type Compression struct {
 }
 
 // Options are the settings of a log. The zero value is a log that keeps everything for ever and acknowledges what is on
-// disk. Each comment names Kafka's key; sizes are bytes.
+// disk. Each comment names Kafka's key; sizes are bytes. Most of them may change while the log is open (Log.Reconfigure).
+//
+// Zero stands for the default. Where Kafka's 0 is something else the smallest value has its effect: a nanosecond counts as
+// 0 milliseconds, and 1 as no bytes; for RetentionBytes it is RetainNothing.
 type Options struct {
 	SegmentBytes       int32         // segment.bytes; a new segment starts when this one would grow beyond it; default 1 GiB
 	SegmentAge         time.Duration // segment.ms; a new segment starts when the first batch of this one is older; default 7 days
@@ -79,7 +97,7 @@ type Options struct {
 	CleanupPolicy        CleanupPolicy        // cleanup.policy; default CleanupDelete
 	MaxCompactionLag     time.Duration        // max.compaction.lag.ms; caps SegmentAge of a compacted log; default Never
 
-	RetentionBytes  int64         // retention.bytes; DeleteOldSegments keeps at least so much; default 0, everything
+	RetentionBytes  int64         // retention.bytes; DeleteOldSegments keeps at least so much; default everything, as is Kafka's -1
 	RetentionAge    time.Duration // retention.ms; DeleteOldSegments removes what is older; default Never: a log deletes nothing unasked
 	FileDeleteDelay time.Duration // file.delete.delay.ms; how long files of removed segments stay; default 1 minute
 
@@ -99,6 +117,7 @@ type Options struct {
 
 	ProducerIDExpiration  time.Duration // producer.id.expiration.ms; an idle producer is forgotten after it; default 1 day
 	MaxTransactionTimeout time.Duration // transaction.max.timeout.ms; default 15 minutes
+	UnknownProducers      UnknownRule   // what a first sequence other than 0 means; default as Kafka 4.1 to 4.4
 	VerifyTransactions    bool          // transaction.partition.verification.enable; a transaction's first batch needs a Guard
 
 	// ManualHighWatermark leaves the high watermark to UpdateHighWatermark, as replicas need it. Else it is the end of
@@ -188,8 +207,7 @@ func (o Options) Validate() error {
 		{"TimestampBeforeMax", int64(o.TimestampBeforeMax), 0},
 		{"TimestampAfterMax", int64(o.TimestampAfterMax), 0},
 		{"MaxCompactionLag", int64(o.MaxCompactionLag), int64(time.Millisecond)},
-		{"RetentionBytes", o.RetentionBytes, 0},
-		{"RetentionAge", int64(o.RetentionAge), int64(time.Millisecond)},
+		{"RetentionAge", int64(o.RetentionAge), 0},
 		{"FileDeleteDelay", int64(o.FileDeleteDelay), 0},
 		{"SyncEvery", int64(o.SyncEvery), int64(time.Millisecond)},
 		{"SyncBytes", o.SyncBytes, 1},
@@ -202,6 +220,12 @@ func (o Options) Validate() error {
 		if n.value < n.min {
 			bad("%s is %d, it must be at least %d", n.name, n.value, n.min)
 		}
+	}
+	if o.RetentionBytes < -1 && o.RetentionBytes != RetainNothing {
+		bad("RetentionBytes is %d, which is neither a size nor -1 (everything) nor RetainNothing", o.RetentionBytes)
+	}
+	if o.UnknownProducers > UnknownAtLogStart {
+		bad("UnknownProducers is %d, which is no rule", o.UnknownProducers)
 	}
 	if o.GroupBytes < o.MaxMessageBytes {
 		bad("GroupBytes (%d) is smaller than MaxMessageBytes (%d): the largest batch would not fit into a group", o.GroupBytes, o.MaxMessageBytes)
@@ -227,4 +251,12 @@ func (o *Options) segmentAge() time.Duration {
 		return min(o.SegmentAge, o.MaxCompactionLag)
 	}
 	return o.SegmentAge
+}
+
+// retentionBytes is how many bytes retention keeps at least, if there is such a number.
+func (o *Options) retentionBytes() (keep int64, limited bool) {
+	if o.RetentionBytes == RetainNothing {
+		return 0, true
+	}
+	return o.RetentionBytes, o.RetentionBytes > 0
 }

@@ -50,7 +50,7 @@ func (p *Producer) lastPosition(s *nameState) (position []byte, found bool, err 
 	if err != nil {
 		return nil, false, fmt.Errorf("wal: last position of producer %q: %w", p.name.name, err)
 	}
-	for r, err := range b.Records(p.log.limits) {
+	for r, err := range b.Records(p.log.limits()) {
 		if err != nil {
 			return nil, false, fmt.Errorf("wal: last position of producer %q: offset %d: %w", p.name.name, end.last, err)
 		}

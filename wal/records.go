@@ -247,7 +247,7 @@ func (l *Log) mayHaveGaps() bool {
 // records yields the records of one batch.
 func (c *cursor) records(b record.Batch, p *piece, position, until int64) bool {
 	shared := b.Attributes().Compression() != record.None // the bytes lie in a buffer that is used again
-	for r, err := range b.Records(c.l.limits) {
+	for r, err := range b.Records(c.l.limits()) {
 		if err != nil {
 			e := &UnreadableError{First: c.at, Last: b.LastOffset(), Path: p.segment.Path(), Position: position, Err: err}
 			c.yield(Stored{}, e)

@@ -33,7 +33,7 @@ func (l *Log) needsRoll(w *write) bool {
 		last = l.end.offset + w.records - 1
 	}
 	size := l.end.position
-	if size > int64(l.opts.SegmentBytes)-int64(len(w.bytes)) {
+	if size > int64(l.settings().SegmentBytes)-int64(len(w.bytes)) {
 		return true
 	}
 	if relative := last - l.active.BaseOffset(); relative < 0 || relative > math.MaxInt32 {
@@ -55,7 +55,7 @@ func (l *Log) indexFull() bool {
 // Kafka, so that a segment holds about one SegmentAge of message time; on the simple floor it is the append clock, so
 // that records with old or future times cannot roll a segment each.
 func (l *Log) isOld(w *write) bool {
-	limit := l.opts.segmentAge()
+	limit := l.settings().segmentAge()
 	if limit == Never {
 		return false
 	}
@@ -221,7 +221,8 @@ func (l *Log) setActive(s *segment.Segment, size int64, now time.Time) {
 	l.reserveStep = 0
 	l.end.segment, l.end.position = s.BaseOffset(), size
 	l.jitter = 0
-	if n := min(int64(l.opts.SegmentJitter), int64(l.opts.SegmentAge)); n > 0 {
+	if o := l.settings(); o.SegmentJitter > 0 {
+		n := min(int64(o.SegmentJitter), int64(o.SegmentAge))
 		l.jitter = time.Duration(rand.Int64N(n))
 	}
 }
@@ -251,7 +252,7 @@ func (l *Log) reserve(n int) error {
 	}
 	step := min(max(firstReserve, 2*l.reserveStep), mostReserve)
 	for {
-		size := max(need, min(l.reserved+step, int64(l.opts.SegmentBytes)))
+		size := max(need, min(l.reserved+step, int64(l.settings().SegmentBytes)))
 		err := f.Allocate(size)
 		if err == nil {
 			l.reserved, l.reserveStep = size, step

@@ -83,6 +83,7 @@ var traceOps = map[string]func(*replayer, *kafkatest.Op) string{
 	"truncateFully":      (*replayer).truncateFully,
 	"deleteRecords":      (*replayer).deleteRecords,
 	"retention":          (*replayer).retention,
+	"setConfig":          (*replayer).setConfig,
 }
 
 // do runs one operation and returns how its outcome differs from Kafka's.
@@ -160,7 +161,9 @@ func (r *replayer) options() Options {
 	}
 	giveTime(&o.SegmentAge, s.SegmentMs)
 	give(&o.RetentionBytes, s.RetentionBytes)
-	o.RetentionBytes = max(0, o.RetentionBytes)
+	if s.RetentionBytes != nil && *s.RetentionBytes == 0 {
+		o.RetentionBytes = RetainNothing
+	}
 	o.RetentionAge = 7 * 24 * time.Hour
 	if s.RetentionMs != nil && *s.RetentionMs < 0 {
 		o.RetentionAge = Never
@@ -202,6 +205,15 @@ func giveTime(to *time.Duration, ms *int64) {
 	default:
 		*to = time.Duration(*ms) * time.Millisecond
 	}
+}
+
+func (r *replayer) setConfig(op *kafkatest.Op) string {
+	r.merge(&op.Settings)
+	err := r.log.Reconfigure(func(o *Options) {
+		*o = r.options()
+		o.Now, o.Logger = nil, nil
+	})
+	return r.small(op, err, nil)
 }
 
 // merge takes over the settings that an operation names.

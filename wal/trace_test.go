@@ -1,20 +1,11 @@
 package wal
 
 import (
-	"encoding/json"
-	"reflect"
-	"regexp"
 	"slices"
 	"testing"
 
 	"github.com/oncelog/oncelog/internal/kafkatest"
 )
-
-// The operations that a log cannot do yet, each with the methods that would mean it can. A trace is replayed up to the
-// first of them.
-var laterOps = map[string]*regexp.Regexp{
-	"setConfig": regexp.MustCompile(`(?i)setoptions|reconfigure|updateoptions|changeoptions`),
-}
 
 // difference is an operation that Kafka answers with a plain fault, and we with the right answer.
 type difference struct {
@@ -45,23 +36,13 @@ var differences = []difference{
 
 // Replays what Kafka's own log class did, and compares everything that it answered and left behind.
 func TestTrace(t *testing.T) {
-	total := replayed{waiting: map[string]int{}}
+	var total replayed
 	seen := map[difference]bool{}
 	kafkatest.EachTrace(t, func(t *testing.T, tr *kafkatest.Trace) {
 		r := newReplayer(t, tr)
 		defer r.close()
 		for i := range tr.Ops {
 			op := &tr.Ops[i]
-			if _, later := laterOps[op.Kind]; later {
-				if didNothing(op) {
-					total.without++
-					continue
-				}
-				total.pending += len(tr.Ops) - i
-				total.cut++
-				total.waiting[op.Kind]++
-				break
-			}
 			diff := r.do(op)
 			known := r.listed
 			switch {
@@ -82,8 +63,8 @@ func TestTrace(t *testing.T) {
 		}
 		total.traces++
 	})
-	t.Logf("%d traces, %d operations equal, %d different, %d left out that did nothing, %d not replayed behind a difference, %d in %d traces pending, which wait for %v",
-		total.traces, total.same, total.different, total.without, total.after, total.pending, total.cut, total.waiting)
+	t.Logf("%d traces, %d operations equal, %d different, %d not replayed behind a difference",
+		total.traces, total.same, total.different, total.after)
 	replayedNames := kafkatest.TraceNames(t)
 	for _, d := range differences {
 		if slices.Contains(replayedNames, d.trace) && !seen[d] && !t.Failed() {
@@ -92,29 +73,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-type replayed struct {
-	traces, same, different, without, after, pending, cut int
-
-	waiting map[string]int // how many traces wait for an operation
-}
-
-// didNothing tells whether an operation changed nothing in Kafka, so that the replay may go on without it.
-func didNothing(op *kafkatest.Op) bool {
-	var out struct {
-		kafkatest.Failure
-		Moved     bool `json:"moved"`
-		Deleted   int  `json:"deleted"`
-		Truncated bool `json:"truncated"`
-	}
-	if err := json.Unmarshal(op.Out, &out); err != nil {
-		panic(err)
-	}
-	switch op.Kind {
-	case "retention", "deleteRecords", "truncate":
-		return !out.Moved && out.Deleted == 0 && !out.Truncated
-	}
-	return false
-}
+type replayed struct{ traces, same, different, after int }
 
 // known returns the listed difference of an operation, or nil.
 func (r *replayer) known(op *kafkatest.Op) *difference {
@@ -124,19 +83,4 @@ func (r *replayer) known(op *kafkatest.Op) *difference {
 		}
 	}
 	return nil
-}
-
-// An operation that the log has learned must leave the list.
-func TestTrace_LaterOperationsAreMissing(t *testing.T) {
-	log := reflect.TypeFor[*Log]()
-	for op, pattern := range laterOps {
-		if _, replays := traceOps[op]; replays {
-			t.Errorf("%s is listed as missing and is replayed", op)
-		}
-		for m := range log.Methods() {
-			if pattern.MatchString(m.Name) {
-				t.Errorf("%s is listed as missing, but there is Log.%s", op, m.Name)
-			}
-		}
-	}
 }

@@ -20,14 +20,14 @@ type checked struct {
 
 // check is what a leader does to the batches of an append before it gives them offsets. Kafka:
 // LogValidator.validateMessagesAndAssignOffsets.
-func (l *Log) check(a *analysis, origin Origin, now time.Time) (c checked, err error) {
+func check(a *analysis, o *Options, origin Origin, now time.Time) (c checked, err error) {
 	c = checked{bytes: a.bytes, maxTimestamp: record.NoTimestamp, appendTime: record.NoTimestamp}
-	if l.opts.TimestampType == record.LogAppendTime {
+	if o.TimestampType == record.LogAppendTime {
 		c.appendTime = now.UnixMilli()
 	}
 	target := a.codec
-	if l.opts.Compression.Recompress {
-		target = l.opts.Compression.Codec
+	if o.Compression.Recompress {
+		target = o.Compression.Codec
 	}
 	b, rest, err := record.Next(a.bytes)
 	if err != nil {
@@ -39,7 +39,7 @@ func (l *Log) check(a *analysis, origin Origin, now time.Time) (c checked, err e
 	if err := checkBatch(b, origin); err != nil {
 		return c, err
 	}
-	w := recordWalk{log: l, now: now.UnixMilli(), max: record.NoTimestamp, deltasInOrder: true}
+	w := recordWalk{opts: o, now: now.UnixMilli(), max: record.NoTimestamp, deltasInOrder: true}
 	for each, err := range record.All(a.bytes) {
 		if err == nil && each.Magic() != b.Magic() {
 			err = invalid("batches of format %d and %d in one append", b.Magic(), each.Magic())
@@ -67,26 +67,26 @@ func (l *Log) check(a *analysis, origin Origin, now time.Time) (c checked, err e
 			return c, invalid("last offset delta is %d for %d records", b.LastOffsetDelta(), c.records)
 		}
 	default:
-		if c.bytes, err = l.rebuild(a.bytes, b, target); err != nil {
+		if c.bytes, err = rebuild(a.bytes, b, target, o); err != nil {
 			return c, err
 		}
 		c.mayHaveGrown = true
 		b = record.Batch(c.bytes)
 	}
-	l.stamp(b, w.max, &c)
-	if c.mayHaveGrown && b.Size() > int(l.opts.MaxMessageBytes) {
+	c.stamp(b, w.max, o)
+	if c.mayHaveGrown && b.Size() > int(o.MaxMessageBytes) {
 		return c, fmt.Errorf("%w: batch grew to %d bytes when it was compressed anew, the log takes %d (MaxMessageBytes)",
-			ErrMessageTooLarge, b.Size(), l.opts.MaxMessageBytes)
+			ErrMessageTooLarge, b.Size(), o.MaxMessageBytes)
 	}
 	return c, nil
 }
 
 // stamp sets type and greatest timestamp as the log wants them.
-func (l *Log) stamp(b record.Batch, greatest int64, c *checked) {
+func (c *checked) stamp(b record.Batch, greatest int64, o *Options) {
 	if c.appendTime != record.NoTimestamp {
 		greatest = c.appendTime
 	}
-	b.SetMaxTimestamp(l.opts.TimestampType, greatest)
+	b.SetMaxTimestamp(o.TimestampType, greatest)
 	c.maxTimestamp = greatest
 }
 
@@ -113,8 +113,8 @@ func checkBatch(b record.Batch, origin Origin) error {
 
 // recordWalk checks the records of an append.
 type recordWalk struct {
-	log *Log
-	now int64 // the clock, milliseconds
+	opts *Options
+	now  int64 // the clock, milliseconds
 
 	count         int
 	max           int64 // greatest timestamp
@@ -124,7 +124,7 @@ type recordWalk struct {
 }
 
 func (w *recordWalk) batch(b record.Batch) error {
-	for r, err := range b.Records(w.log.limits) {
+	for r, err := range b.Records(w.opts.limits()) {
 		if err != nil {
 			if errors.Is(err, record.ErrUnsupportedCompression) {
 				return fmt.Errorf("wal: append: %w", err)
@@ -154,7 +154,7 @@ func (w *recordWalk) err() error {
 
 // one is Kafka's LogValidator.validateRecord and validateTimestamp.
 func (w *recordWalk) one(b record.Batch, r *record.Record) {
-	o := &w.log.opts
+	o := w.opts
 	if o.CleanupPolicy&CleanupCompact != 0 && r.Key == nil {
 		w.bad(ErrInvalidRecord, "a compacted log needs a key")
 		return
@@ -184,9 +184,9 @@ func (w *recordWalk) bad(kind error, reason string) {
 
 // rebuild writes the records of an append into one new batch with another codec, and in the present format. Kafka:
 // LogValidator.buildRecordsAndAssignOffsets and convertAndAssignOffsetsNonCompressed.
-func (l *Log) rebuild(p []byte, first record.Batch, codec record.Compression) ([]byte, error) {
+func rebuild(p []byte, first record.Batch, codec record.Compression, opts *Options) ([]byte, error) {
 	o := record.BuilderOptions{
-		Transactional: first.Attributes().IsTransactional(), Compression: codec, CompressionLevel: l.opts.Compression.Level,
+		Transactional: first.Attributes().IsTransactional(), Compression: codec, CompressionLevel: opts.Compression.Level,
 		TimestampType: record.CreateTime, PartitionLeaderEpoch: first.PartitionLeaderEpoch(),
 	}
 	if first.HasProducerID() {
@@ -197,7 +197,7 @@ func (l *Log) rebuild(p []byte, first record.Batch, codec record.Compression) ([
 		if err != nil {
 			return nil, err
 		}
-		for r, err := range b.Records(l.limits) {
+		for r, err := range b.Records(opts.limits()) {
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", ErrInvalidRecord, err)
 			}
