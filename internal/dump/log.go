@@ -21,10 +21,10 @@ const DefaultMaxBatchBytes = 16 << 20
 // readStep is how much is read at once.
 const readStep = 256 << 10
 
-const (
-	writerStep = 20 * time.Millisecond // how long a batch is waited for that a writer may have begun
-	maxWaits   = 50                    // in a file
-)
+// writerStep is how long a batch is waited for that a writer may have begun.
+var writerStep = 20 * time.Millisecond // a variable for tests in which nobody writes
+
+const maxWaits = 50 // in a file
 
 // minLength is the smallest length field that Kafka's file reader lets pass.
 const minLength = 14
