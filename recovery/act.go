@@ -246,7 +246,11 @@ func (l *loader) fillEnd() error {
 			continue
 		}
 		l.end.Last = last.Identity(s.BaseOffset())
-		l.end.Offset = max(l.end.Offset, last.NextOffset())
+		next := last.NextOffset()
+		if l.us && !l.gaps && len(l.report.Holes) > 0 {
+			next = l.slot.Durable.Offset // the header may be what is damaged
+		}
+		l.end.Offset = max(l.end.Offset, next)
 		l.newest = max(l.newest, last.MaxTimestamp)
 		return nil
 	}

@@ -284,7 +284,7 @@ func (w *scanner) batches(s *segment.Segment) (segment.Tail, error) {
 	c := s.ScanWith(from, segment.ToEnd, segment.ScanOptions{Ordered: true, After: w.at.Offset})
 	for c.Next() {
 		b := c.Batch()
-		if !l.gaps && b.Magic() >= record.Magic && b.BaseOffset() != w.at.Offset && w.at.Last.Size > 0 {
+		if !l.gaps && b.Magic() >= record.Magic && b.BaseOffset() != w.at.Offset {
 			l.report.BytesScanned += b.Position - from
 			return segment.Tail{Kind: segment.Damage, Position: b.Position, Claimed: int64(b.Size()), LastOffset: w.at.Offset - 1,
 				Reason: &segment.OrderError{BaseOffset: b.BaseOffset(), LastOffset: b.LastOffset(), Want: w.at.Offset}}, nil
@@ -473,6 +473,10 @@ func (w *scanner) damage(s, next *segment.Segment, t segment.Tail, f Finding, r 
 	if found {
 		w.place.position, w.at = pos, Position{Offset: hole.End}
 		return false, true, nil
+	}
+	if next == nil && l.us {
+		// What was promised and cannot be read is a hole like any other, not the end of the log.
+		w.at.Offset = max(w.at.Offset, l.slot.Durable.Offset)
 	}
 	return next == nil, false, nil
 }

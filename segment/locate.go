@@ -25,30 +25,60 @@ const (
 // in Suspects. The answer is the same with any index, damaged or missing. Source: LogSegment.translateOffset, where the
 // index is believed.
 func (s *Segment) Locate(offset, end int64) (pos int64, h Header, found bool, err error) {
-	end, err = s.limit(end)
+	h, found, err = s.LocateIn(offset, Extent{End: end})
+	return h.Position, h, found, err
+}
+
+// Extent is the part of a segment that a look-up may see.
+type Extent struct {
+	End int64 // byte at which it ends, behind a batch; ToEnd for the logical size
+
+	// Next is the offset that comes behind the last batch before End, in a log whose offsets have no gaps. 0 says that
+	// offsets may jump, or that it is not known.
+	Next int64
+}
+
+// LocateIn is Locate for a log whose offsets may be known to have no gaps. There a batch is found by what its neighbours say,
+// since no checksum covers its base offset: one that was changed is a *CorruptError for the offsets that it had, and for no
+// other. The first batch then begins at the segment's base offset, each at the end of the one before, and the last one ends
+// at Next; what is missing is a *CorruptError too.
+func (s *Segment) LocateIn(offset int64, x Extent) (h Header, found bool, err error) {
+	end, err := s.limit(x.End)
 	if err != nil || end <= 0 {
-		return 0, Header{}, false, err
+		return Header{}, false, err
 	}
-	c, err := s.hint(offset, end)
+	c, err := s.hint(offset, end, x.Next > 0)
 	if err != nil {
-		return 0, Header{}, false, err
+		return Header{}, false, err
 	}
 	hinted := c.header.Position > 0
-	h, found, err = c.find(offset)
+	h, found, err = c.find(offset, x.Next)
 	if err != nil && hinted && !isReadError(err) {
 		// Either the log is damaged, or the hint was wrong and looked right.
-		h2, found2, err2 := s.ScanHeaders(0, end).find(offset)
+		h2, found2, err2 := s.ScanHeaders(0, end).find(offset, x.Next)
 		if err2 == nil {
 			s.suspects.Add(1)
 		}
 		h, found, err = h2, found2, err2
 	}
-	return h.Position, h, found, err
+	return h, found, err
 }
 
 // find goes on, from the present batch if there is one, to the first batch whose last offset is offset or higher, and ends
-// the walk.
-func (c *HeaderScanner) find(offset int64) (h Header, found bool, err error) {
+// the walk. For next see Extent.
+func (c *HeaderScanner) find(offset, next int64) (h Header, found bool, err error) {
+	if next > 0 {
+		h, found, err = c.follow(offset, next)
+	} else {
+		h, found, err = c.pass(offset)
+	}
+	c.done = true
+	c.w.release()
+	return h, found, err
+}
+
+// pass is find where offsets may jump, so that what a header says has to be believed.
+func (c *HeaderScanner) pass(offset int64) (h Header, found bool, err error) {
 	found = c.header.Size > 0 && c.header.LastOffset >= offset
 	for !found && err == nil && c.Next() {
 		found = c.header.LastOffset >= offset
@@ -58,9 +88,64 @@ func (c *HeaderScanner) find(offset int64) (h Header, found bool, err error) {
 	if err == nil {
 		err = c.tail.failure()
 	}
-	c.done = true
-	c.w.release()
 	return h, found, err
+}
+
+// follow is find where each batch begins at the offset at which the one before ends. Where that is not so, one of the two
+// has other offsets than it was stored with: its count is under its checksum, so the one before is to blame if that is wrong,
+// and else the next one, whose offsets then follow from its place.
+func (c *HeaderScanner) follow(offset, next int64) (h Header, found bool, err error) {
+	want, more := c.w.s.base, true
+	if c.header.Size > 0 {
+		want = c.header.BaseOffset
+	} else {
+		more = c.Next()
+	}
+	for more {
+		h = c.header
+		more = c.Next()
+		if err := c.Err(); err != nil {
+			return h, false, err
+		}
+		last := h.LastOffset
+		if h.Magic >= record.Magic && (h.BaseOffset != want || last < want || !c.continues(last+1, next, more)) {
+			if err := c.w.s.verify(h); err != nil {
+				if !isReadError(err) {
+					err = &CorruptError{Path: c.w.s.Path(), Position: h.Position, LastOffset: want - 1, Err: err}
+				}
+				return h, false, err
+			}
+			last = want + h.LastOffset - h.BaseOffset
+			if last >= offset && h.BaseOffset != want || last < want {
+				return h, false, c.outOfOrder(&h, want)
+			}
+		}
+		if last >= offset {
+			return h, true, nil
+		}
+		want = last + 1
+	}
+	if err := c.tail.failure(); err != nil || want == next {
+		return h, false, err
+	}
+	return h, false, c.outOfOrder(&Header{Position: c.tail.Position, BaseOffset: next, LastOffset: next - 1}, want)
+}
+
+// continues tells whether what comes behind a batch confirms the offset at which it ends. Of bytes that are no batch, and of
+// an old one, which stores only its last offset, nothing can be said.
+func (c *HeaderScanner) continues(end, next int64, more bool) bool {
+	switch {
+	case more:
+		return c.header.Magic < record.Magic || c.header.BaseOffset == end
+	case c.tail.Kind == CleanEnd || c.tail.Kind == ZeroTail:
+		return next == end
+	}
+	return true
+}
+
+func (c *HeaderScanner) outOfOrder(h *Header, want int64) error {
+	return &CorruptError{Path: c.w.s.Path(), Position: h.Position, LastOffset: want - 1,
+		Err: &OrderError{BaseOffset: h.BaseOffset, LastOffset: h.LastOffset, Want: want}}
 }
 
 // belowBase is the error about a batch with an offset below the segment's: it was changed after it was stored, and to pass
@@ -83,8 +168,9 @@ func (t *Tail) failure() error {
 }
 
 // hint returns a walk that begins at or before the first batch whose last offset is offset or higher: at the position of
-// an index entry, standing on the batch there, if the entry stands the test, else at 0.
-func (s *Segment) hint(offset, end int64) (*HeaderScanner, error) {
+// an index entry, standing on the batch there, if the entry stands the test, else at 0. In a log without gaps, which is our
+// own, entry and batch have to agree exactly.
+func (s *Segment) hint(offset, end int64, exact bool) (*HeaderScanner, error) {
 	misled := false
 	for range triesBack {
 		e, odd, err := s.lookup(offset, end)
@@ -96,7 +182,7 @@ func (s *Segment) hint(offset, end int64) (*HeaderScanner, error) {
 			break
 		}
 		c := s.ScanHeaders(int64(e.Position), end)
-		if c.Next() && s.fits(&c.header, e) {
+		if c.Next() && s.fits(&c.header, e) && (!exact || c.header.LastOffset == e.Offset) {
 			if misled {
 				s.suspects.Add(1)
 			}
@@ -192,7 +278,7 @@ func (s *Segment) NextOffset() (int64, error) {
 
 // nextOffset returns the offset after the last batch below end.
 func (s *Segment) nextOffset(end int64) (int64, error) {
-	c, err := s.hint(maxOffset(s.base), end)
+	c, err := s.hint(maxOffset(s.base), end, false)
 	if err != nil {
 		return 0, err
 	}

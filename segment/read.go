@@ -22,6 +22,12 @@ type ReadOptions struct {
 	// 0 reads nothing.
 	MaxPosition int64
 
+	// Next is the offset behind the last batch before MaxPosition, where the log has no gaps; see Extent.
+	Next int64
+
+	// Begin, if not 0, is the byte at which the batch that holds StartOffset begins, for a caller who knows it.
+	Begin int64
+
 	// MinOneMessage returns the whole first batch even if it exceeds MaxBytes.
 	MinOneMessage bool
 }
@@ -70,10 +76,16 @@ func (s *Segment) read(o ReadOptions) (Records, error) {
 	if err != nil {
 		return Records{}, err
 	}
-	pos, h, found, err := s.Locate(o.StartOffset, end)
+	h, found := Header{}, true
+	if o.Begin > 0 {
+		h, err = s.HeaderAt(o.Begin, end)
+	} else {
+		h, found, err = s.LocateIn(o.StartOffset, Extent{End: end, Next: o.Next})
+	}
 	if err != nil || !found {
 		return Records{}, err
 	}
+	pos := h.Position
 	n := int64(o.MaxBytes)
 	if o.MinOneMessage {
 		n = max(n, h.Size)

@@ -7,7 +7,7 @@ func (s *Segment) LastIndexed(end int64) (pos, offset int64, err error) {
 	if end, err = s.limit(end); err != nil {
 		return 0, s.base, err
 	}
-	c, err := s.hint(maxOffset(s.base), end)
+	c, err := s.hint(maxOffset(s.base), end, false)
 	if err != nil {
 		return 0, s.base, err
 	}

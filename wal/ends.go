@@ -28,6 +28,7 @@ type ends struct {
 	unstable    place // first unstable offset; offset −1 if there is none
 	recovery    int64 // recovery point
 	truncations int64 // counts cuts: what was read below the end before may be gone
+	gaps        bool  // offsets may jump below the end
 }
 
 // lastStable is the last stable offset: the first unstable offset where it lies below the high watermark, else the
@@ -39,7 +40,7 @@ func (e *ends) lastStable() place {
 	return e.high
 }
 
-const endWords = 14
+const endWords = 15
 
 // published holds one value of ends for any number of readers that take no lock. The writer is alone (it holds
 // Log.mu). It is a sequence lock: seq is odd while the words change, and a reader that saw it odd or changed reads
@@ -74,11 +75,15 @@ func (p *published) load() ends {
 }
 
 func (e *ends) pack() [endWords]int64 {
+	gaps := int64(0)
+	if e.gaps {
+		gaps = 1
+	}
 	return [endWords]int64{
 		e.logStart, e.recovery, e.truncations,
 		e.end.offset, e.end.segment, e.end.position,
 		e.high.offset, e.high.segment, e.high.position, e.high.into,
-		e.unstable.offset, e.unstable.segment, e.unstable.position, e.unstable.into,
+		e.unstable.offset, e.unstable.segment, e.unstable.position, e.unstable.into, gaps,
 	}
 }
 
@@ -88,6 +93,7 @@ func unpackEnds(w *[endWords]int64) ends {
 		end:      place{w[3], w[4], w[5], 0},
 		high:     place{w[6], w[7], w[8], w[9]},
 		unstable: place{w[10], w[11], w[12], w[13]},
+		gaps:     w[14] != 0,
 	}
 }
 

@@ -19,6 +19,7 @@ func (l *Log) movePublishedEnd() { l.publishEnd(l.end) }
 
 // publish shows readers what changed and wakes those that wait. The caller holds mu.
 func (l *Log) publish() {
+	l.ends.gaps = l.gaps
 	l.visible.store(&l.ends)
 	l.waiters.wake()
 }

@@ -52,7 +52,18 @@ func (f *Fetch) Close() error { return f.Records.Close() }
 // Read returns a range of bytes of the log that begins with the batch holding start. A start beyond what the isolation
 // level shows, but within the log, is an empty Fetch; a start below the log start or above the log end is an
 // *OffsetError. The bytes are not verified: an iterator of Batches does that. Kafka: UnifiedLog.read.
-func (l *Log) Read(start int64, o ReadOptions) (Fetch, error) {
+//
+// Damage on the way is read around. Where it has taken start itself, the error is an *UnreadableError.
+func (l *Log) Read(start int64, o ReadOptions) (Fetch, error) { return l.read(start, o, knownPlace{}) }
+
+// knownPlace is the byte at which the batch begins that holds the offset to read, where damage in front of it would mislead
+// a look-up. The zero value is none.
+type knownPlace struct {
+	segment, position int64
+	truncations       int64 // up to then it is good
+}
+
+func (l *Log) read(start int64, o ReadOptions, known knownPlace) (Fetch, error) {
 	if o.MaxBytes < 0 {
 		return Fetch{}, fmt.Errorf("%w: MaxBytes %d is negative", ErrInvalidArgument, o.MaxBytes)
 	}
@@ -61,7 +72,10 @@ func (l *Log) Read(start int64, o ReadOptions) (Fetch, error) {
 			return Fetch{}, ErrClosed
 		}
 		e := l.visible.load()
-		f, err := l.readOnce(start, o, &e)
+		if e.truncations != known.truncations {
+			known = knownPlace{}
+		}
+		f, err := l.readOnce(start, o, &e, known)
 		if err != nil && l.visible.load().truncations != e.truncations {
 			continue // the log was cut while it was read
 		}
@@ -75,7 +89,7 @@ func (l *Log) Read(start int64, o ReadOptions) (Fetch, error) {
 	}
 }
 
-func (l *Log) readOnce(start int64, o ReadOptions, e *ends) (Fetch, error) {
+func (l *Log) readOnce(start int64, o ReadOptions, e *ends, known knownPlace) (Fetch, error) {
 	if start < e.logStart || start > e.end.offset {
 		return Fetch{}, &OffsetError{Offset: start, LogStart: e.logStart, LogEnd: e.end.offset}
 	}
@@ -100,15 +114,31 @@ func (l *Log) readOnce(start int64, o ReadOptions, e *ends) (Fetch, error) {
 		f.setPlace(p)
 		return f, err
 	}
-	return l.readBelow(f, set, start, o, e, limit)
+	return l.readBelow(f, set, start, o, e, limit, known)
 }
 
 // readBelow reads from the first segment that has a batch at or behind start, below the limit.
-func (l *Log) readBelow(f Fetch, set *segment.Set, start int64, o ReadOptions, e *ends, limit place) (Fetch, error) {
+func (l *Log) readBelow(f Fetch, set *segment.Set, start int64, o ReadOptions, e *ends, limit place, known knownPlace) (Fetch, error) {
 	s, ok := set.Floor(start)
 	for ; ok; s, ok = set.Higher(s.BaseOffset()) {
 		end := endIn(s, e.end)
-		r, err := s.Read(segment.ReadOptions{StartOffset: start, MaxBytes: o.MaxBytes, MaxPosition: end, MinOneMessage: o.MinOneMessage})
+		ro := segment.ReadOptions{StartOffset: start, MaxBytes: o.MaxBytes, MaxPosition: end, MinOneMessage: o.MinOneMessage}
+		if w := l.stretch(set, s, e); !w.gaps && end > 0 && !l.opts.Compat {
+			ro.Next = w.last + 1
+		}
+		if known.position > 0 && known.segment == s.BaseOffset() {
+			ro.Begin = known.position
+		}
+		r, err := s.Read(ro)
+		if damage, bad := errors.AsType[*segment.CorruptError](err); bad {
+			var found bool
+			if ro.Begin, found, err = l.around(set, s, damage, start, e); err == nil && !found {
+				continue
+			}
+			if err == nil {
+				r, err = s.Read(ro)
+			}
+		}
 		if err != nil {
 			return f, err
 		}

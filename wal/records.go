@@ -86,6 +86,7 @@ type cursor struct {
 	ctx   context.Context // of a Tail; nil for Records
 	at    int64           // the next offset
 	size  int             // bytes to read next
+	known knownPlace      // of the next offset, behind damage
 	yield func(Stored, error) bool
 	keep  arena
 }
@@ -152,22 +153,17 @@ type piece struct {
 	aborted  []AbortedTxn
 	next     int64 // offset that the first batch must have at least; below it nothing is left to read
 	logEnd   int64
+	gaps     bool // offsets may jump
 }
 
 // next reads the bytes from the batch on that holds the next offset.
 func (c *cursor) next() (p piece, err error) {
 	for {
-		f, err := c.l.Read(c.at, ReadOptions{MaxBytes: c.size, Isolation: TxnCommitted, MinOneMessage: true})
-		if damage := (*segment.CorruptError)(nil); errors.As(err, &damage) {
-			if p, err = c.behind(damage); errors.Is(err, errAgain) {
-				continue
-			}
-			return p, err
-		}
+		f, err := c.l.read(c.at, ReadOptions{MaxBytes: c.size, Isolation: TxnCommitted, MinOneMessage: true}, c.known)
 		if err != nil {
 			return p, err
 		}
-		p = piece{position: f.Position, aborted: f.Aborted, next: c.at, logEnd: f.Offsets.LogEnd}
+		p = piece{position: f.Position, aborted: f.Aborted, next: c.at, logEnd: f.Offsets.LogEnd, gaps: c.l.visible.load().gaps}
 		if f.Records.Size == 0 {
 			return p, f.Close()
 		}
@@ -180,17 +176,33 @@ func (c *cursor) next() (p piece, err error) {
 			continue // the log was cut meanwhile, or the segment removed
 		}
 		c.size = min(2*c.size, mostRead)
-		if err == nil && f.Records.First.BaseOffset > c.at && f.Records.First.Magic >= record.Magic && !c.l.mayHaveGaps() {
-			if p, err = c.astray(&p); errors.Is(err, errAgain) {
-				continue
-			}
-		}
 		return p, err
 	}
 }
 
+// pass goes on behind bytes that are no batch, if none of the offsets from the next one on is missing. Else the loop is over,
+// with an error that tells those that are.
+func (c *cursor) pass(p *piece, position int64, cause error) bool {
+	damage := &segment.CorruptError{Path: p.segment.Path(), Position: position, LastOffset: c.at - 1, Err: cause}
+	err := c.l.observe(func(e *ends, set *segment.Set) error {
+		if s, ok := set.Get(p.segment.BaseOffset()); !ok || s != p.segment {
+			return nil // removed: the next read tells
+		}
+		at, found, err := c.l.around(set, p.segment, damage, c.at, e)
+		if c.known = (knownPlace{}); found {
+			c.known = knownPlace{segment: p.segment.BaseOffset(), position: at, truncations: e.truncations}
+		}
+		return err
+	})
+	if err != nil {
+		c.yield(Stored{}, err)
+	}
+	return err == nil
+}
+
 // deliver yields the committed records of the whole batches. It returns false when the loop is over.
 func (c *cursor) deliver(p *piece, until int64) bool {
+	c.known = knownPlace{}
 	filter := newFilter(p.aborted)
 	next := p.next
 	rest := p.bytes
@@ -204,10 +216,10 @@ func (c *cursor) deliver(p *piece, until int64) bool {
 			err = b.Validate()
 		}
 		if err == nil {
-			err = c.inPlace(b, next, position > p.position, p.logEnd)
+			err = p.inPlace(b, next, position > p.position)
 		}
 		if err != nil {
-			return c.fail(p, position, err)
+			return c.pass(p, position, err)
 		}
 		if b.BaseOffset() >= until {
 			c.at = until
@@ -225,23 +237,16 @@ func (c *cursor) deliver(p *piece, until int64) bool {
 
 // inPlace tells whether the offsets of a batch, which no checksum covers, can be right: behind those of the batch before,
 // and in a log without gaps right behind.
-func (c *cursor) inPlace(b record.Batch, next int64, follows bool, logEnd int64) error {
+func (p *piece) inPlace(b record.Batch, next int64, follows bool) error {
 	base, last := b.BaseOffset(), b.LastOffset()
-	wrong := last < next || last < base || last >= logEnd || follows && base < next
-	if base > next && !c.l.mayHaveGaps() {
+	wrong := last < next || last < base || last >= p.logEnd || follows && base < next
+	if base > next && !p.gaps {
 		wrong = true
 	}
 	if wrong {
 		return &segment.OrderError{BaseOffset: base, LastOffset: last, Want: next}
 	}
 	return nil
-}
-
-// mayHaveGaps tells whether offsets may jump up in the log.
-func (l *Log) mayHaveGaps() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.gaps
 }
 
 // records yields the records of one batch.

@@ -14,7 +14,8 @@ import (
 // format. Last + 1 is the next offset that can be read, or the end of the log.
 //
 // How many offsets damage has taken is told by the next batch that is whole. If several batches lie between, all of them
-// are in the range.
+// are in the range. Bytes that hold no offset, as behind the last batch of a segment, are passed over: nothing is lost by
+// them, and inspect tells of them.
 type UnreadableError struct {
 	First, Last int64
 	Path        string // of the .log file
@@ -24,7 +25,7 @@ type UnreadableError struct {
 
 // Error gives the offsets, the file, the byte and the reason.
 func (e *UnreadableError) Error() string {
-	return fmt.Sprintf("wal: offsets %d to %d cannot be read: %s, byte %d: %v", e.First, e.Last, e.Path, e.Position, e.Err)
+	return fmt.Sprintf("wal: offsets %d to %d cannot be read: %s at byte %d: %v", e.First, e.Last, e.Path, e.Position, e.Err)
 }
 
 // Unwrap returns the reason.
@@ -35,27 +36,6 @@ func (e *UnreadableError) Is(target error) bool {
 	return target == ErrCorrupt && errors.Is(e.Err, record.ErrTruncated)
 }
 
-// errAgain asks for another try: the log changed during the look-up.
-var errAgain = errors.New("wal: the log changed")
-
-// fail reports the batch at a position of the piece, which bears the next offset. It returns false, as the loop is over.
-func (c *cursor) fail(p *piece, position int64, cause error) bool {
-	e := &UnreadableError{First: c.at, Path: p.segment.Path(), Position: position, Err: cause}
-	w := c.l.where(p.segment)
-	_, h, found, err := w.resync(position, c.at)
-	if err != nil {
-		c.yield(Stored{}, errors.Join(e.Err, err))
-		return false
-	}
-	e.Last = h.BaseOffset - 1
-	if !found {
-		e.Last = w.last
-	}
-	e.Last = max(e.Last, e.First)
-	c.yield(Stored{}, e)
-	return false
-}
-
 // stretch is what is visible of one segment.
 type stretch struct {
 	s    *segment.Segment
@@ -64,13 +44,8 @@ type stretch struct {
 	gaps bool
 }
 
-func (l *Log) where(s *segment.Segment) stretch {
-	view := l.visible.load()
-	return l.stretch(l.segments.Load(), s, &view)
-}
-
 func (l *Log) stretch(set *segment.Set, s *segment.Segment, e *ends) stretch {
-	w := stretch{s: s, end: endIn(s, e.end), last: e.end.offset - 1, gaps: l.mayHaveGaps()}
+	w := stretch{s: s, end: endIn(s, e.end), last: e.end.offset - 1, gaps: e.gaps}
 	if next, ok := set.Higher(s.BaseOffset()); ok && next.BaseOffset() <= e.end.offset {
 		w.last = next.BaseOffset() - 1
 	}
@@ -141,122 +116,98 @@ func (w *stretch) follows(h *segment.Header, next int64) bool {
 	return next == h.NextOffset() || w.gaps && next > h.NextOffset()
 }
 
-// leadsOn tells whether the offsets of a batch, which no checksum covers, fit what comes behind it.
-func (w *stretch) leadsOn(h *segment.Header) bool {
-	next := w.last + 1
-	if size, err := w.s.Size(); err != nil {
-		return false
-	} else if h.End() < min(w.end, size) {
-		n, err := w.s.HeaderAt(h.End(), w.end)
-		if err != nil {
-			return false
+// confirms tells whether what comes behind a whole batch speaks for its offsets, which no checksum covers.
+func (w *stretch) confirms(h segment.Header) (bool, error) {
+	size, err := w.s.Size()
+	if err != nil || h.LastOffset > w.last {
+		return false, err
+	}
+	// Where the next one is one whose offset was changed, the one behind it speaks for both: it is whole, so it has as many
+	// offsets as it says. Of several in a row a few are given up.
+	const most = 8
+	next, end := h, min(w.end, size)
+	for range most {
+		if next.End() >= end {
+			return w.follows(&next, w.last+1), nil
 		}
-		next = n.BaseOffset
-	}
-	return w.follows(h, next)
-}
-
-// astray looks at a piece whose first batch begins above the next offset although the log has no gaps. Either the batch
-// before is damaged in its offsets, so that the look-up passed over it, or this one is, so that the look-up ended here.
-func (c *cursor) astray(p *piece) (piece, error) {
-	w := c.l.where(p.segment)
-	h, err := p.segment.HeaderAt(p.position, w.end)
-	if err != nil {
-		return *p, err
-	}
-	damage := &segment.CorruptError{Path: p.segment.Path(), Position: p.position, LastOffset: -1,
-		Err: &segment.OrderError{BaseOffset: h.BaseOffset, LastOffset: h.LastOffset, Want: c.at}}
-	if w.leadsOn(&h) {
-		return *p, c.hole(damage, h.BaseOffset-1)
-	}
-	return c.behind(damage)
-}
-
-// behind reads from the next offset on where a look-up met damage before it got there.
-func (c *cursor) behind(damage *segment.CorruptError) (p piece, err error) {
-	l := c.l
-	view := l.visible.load()
-	set := l.segments.Load()
-	s, ok := set.Floor(c.at)
-	for ok && s.Path() != damage.Path {
-		s, ok = set.Higher(s.BaseOffset())
-	}
-	if !ok || !s.Acquire() {
-		return p, errAgain
-	}
-	defer s.Release()
-	w := l.stretch(set, s, &view)
-	lowest := max(s.BaseOffset(), damage.LastOffset+1)
-	for position := damage.Position; ; {
-		at, _, found, err := w.resync(position, lowest)
+		n, err := w.s.HeaderAt(next.End(), end)
+		if damage := (*segment.CorruptError)(nil); errors.As(err, &damage) {
+			return true, nil // it is the next one that is damaged
+		}
 		if err != nil {
-			return p, err
+			return false, err
+		}
+		if w.follows(&next, n.BaseOffset) {
+			return true, nil
+		}
+		whole := w.s.ScanWith(n.Position, n.End(), segment.ScanOptions{})
+		if !whole.Next() {
+			return whole.Err() == nil, whole.Err()
+		}
+		if w.gaps {
+			return false, nil
+		}
+		n.LastOffset = next.LastOffset + 1 + n.LastOffset - n.BaseOffset
+		next = n
+	}
+	return false, nil
+}
+
+// around finds, behind damage in a segment, the batch that holds an offset. It is not found where nothing of the segment is
+// missing and the offset lies in a later one: then the damage is in bytes that held no offset. The error says which offsets
+// the damage has taken, if this one is among them.
+func (l *Log) around(set *segment.Set, s *segment.Segment, damage *segment.CorruptError, offset int64, e *ends) (at int64, found bool, err error) {
+	w := l.stretch(set, s, e)
+	if offset > w.last {
+		return 0, false, nil
+	}
+	lowest := max(s.BaseOffset(), damage.LastOffset+1)
+	hole := func(last int64) error {
+		return &UnreadableError{First: offset, Last: last, Path: damage.Path, Position: damage.Position, Err: damage.Err}
+	}
+	for {
+		at, _, found, err := w.resync(damage.Position, lowest)
+		if err != nil {
+			return 0, false, err
 		}
 		if !found {
-			return p, c.hole(damage, w.last)
+			return 0, false, hole(w.last)
 		}
 		walk := s.ScanWith(at, w.end, segment.ScanOptions{})
 		for walk.Next() {
 			b := walk.Batch()
-			switch {
-			case b.LastOffset() < c.at:
+			if b.LastOffset() < offset {
 				lowest = b.NextOffset()
-			case b.BaseOffset() <= c.at:
-				return c.gather(set, s, walk, &view)
+				continue
+			}
+			h, err := s.HeaderAt(b.Position, w.end)
+			if err != nil {
+				return 0, false, err
+			}
+			confirmed, err := w.confirms(h)
+			switch {
+			case err != nil:
+				return 0, false, err
+			case !confirmed:
+			case b.BaseOffset() <= offset:
+				return b.Position, true, nil
 			default:
-				h, err := s.HeaderAt(b.Position, w.end)
-				if err != nil {
-					return p, err
-				}
-				if w.leadsOn(&h) {
-					return p, c.hole(damage, b.BaseOffset()-1)
-				}
+				return 0, false, hole(b.BaseOffset() - 1)
 			}
 		}
 		if err := walk.Err(); err != nil {
-			return p, err
+			return 0, false, err
 		}
-		if k := walk.Tail().Kind; k != segment.Damage && k != segment.Torn {
-			return p, c.hole(damage, w.last)
+		t := walk.Tail()
+		if t.Kind != segment.Damage && t.Kind != segment.Torn {
+			return 0, false, hole(w.last)
 		}
-		position = walk.Tail().Position
+		damage = &segment.CorruptError{Path: damage.Path, Position: t.Position, LastOffset: t.LastOffset, Err: errors.Unwrap(t.Reason)}
 	}
-}
-
-// hole is the error about offsets up to last that the damage has taken.
-func (c *cursor) hole(damage *segment.CorruptError, last int64) error {
-	return &UnreadableError{First: c.at, Last: max(last, c.at), Path: damage.Path, Position: damage.Position, Err: damage.Err}
-}
-
-// gather copies the batch that the walk stands on and some behind it.
-func (c *cursor) gather(set *segment.Set, s *segment.Segment, w *segment.Scanner, view *ends) (p piece, err error) {
-	stable, err := c.l.limit(view, TxnCommitted)
-	if err != nil {
-		return p, err
-	}
-	p = piece{segment: s, position: w.Batch().Position, next: c.at, logEnd: view.end.offset}
-	stop := limitIn(s, stable)
-	for more := true; more; more = w.Next() {
-		b := w.Batch()
-		if b.Position+int64(b.Size()) > stop || len(p.bytes) > 0 && len(p.bytes)+b.Size() > c.size {
-			break
-		}
-		p.bytes = append(p.bytes, b.Batch...)
-	}
-	if err := w.Err(); err != nil {
-		return p, err
-	}
-	r := segment.Records{Position: p.position, Size: len(p.bytes)}
-	p.aborted, err = aborted(set, s, &r, c.at, endIn(s, view.end), view.end.offset)
-	if c.l.visible.load().truncations != view.truncations {
-		return p, errAgain
-	}
-	return p, err
 }
 
 // batchAt returns the batch that holds an offset, verified. It belongs to the caller.
 func (l *Log) batchAt(offset int64) (record.Batch, error) {
-	c := cursor{l: l, at: offset}
 	for {
 		f, err := l.Read(offset, ReadOptions{MaxBytes: 1, Isolation: LogEnd, MinOneMessage: true})
 		if err != nil {
@@ -275,7 +226,8 @@ func (l *Log) batchAt(offset int64) (record.Batch, error) {
 			err = b.Validate()
 		}
 		if err == nil {
-			err = c.inPlace(b, offset, false, f.Offsets.LogEnd)
+			p := piece{logEnd: f.Offsets.LogEnd, gaps: l.visible.load().gaps}
+			err = p.inPlace(b, offset, false)
 		}
 		if err != nil {
 			return nil, &UnreadableError{First: offset, Last: offset, Path: l.dir, Position: f.Position, Err: err}
