@@ -306,11 +306,3 @@ func (l *Log) publishProducers() error {
 	l.updateUnstable()
 	return nil
 }
-
-// acknowledge waits for what Options.Sync promises.
-func (l *Log) acknowledge(ticket uint64) error {
-	if ticket == 0 || l.opts.Sync != SyncCommit {
-		return nil
-	}
-	return l.waitDurable(ticket)
-}

@@ -9,6 +9,7 @@ import (
 type Pending struct {
 	result Result // set before the Pending is handed out
 	ticket uint64
+	ack    Ack
 
 	mu   sync.Mutex
 	over bool          // guarded by mu
@@ -25,19 +26,20 @@ type Pending struct {
 // Pending is done at once. The records' bytes are read during the call only. Errors are those of Append, and come from
 // Wait.
 func (l *Log) AppendAsync(recs ...Record) *Pending {
-	return l.pend(l.accept(recs, &batchOptions{}))
+	r, ticket, err := l.accept(recs, &batchOptions{})
+	return l.pend(r, ticket, err, AckSync)
 }
 
 // pend makes a Pending of what an append was told when it was accepted.
-func (l *Log) pend(r Result, ticket uint64, err error) *Pending {
-	p := &Pending{result: r, ticket: ticket}
+func (l *Log) pend(r Result, ticket uint64, err error, ack Ack) *Pending {
+	p := &Pending{result: r, ticket: ticket, ack: ack}
 	switch {
 	case err != nil:
 		p.finish(err)
-	case ticket == 0 || l.opts.Sync != SyncCommit:
+	case ticket == 0 || !l.waits(ack):
 		p.finish(nil)
 	case !l.driver.add(l, p):
-		p.finish(l.waitDurable(ticket))
+		p.finish(l.await(ticket, ack))
 	}
 	return p
 }
@@ -151,7 +153,7 @@ func (d *driver) run(l *Log) {
 				break
 			}
 			for _, p := range batch {
-				p.finish(l.waitDurable(p.ticket))
+				p.finish(l.await(p.ticket, p.ack))
 			}
 			clear(batch)
 			d.spare = batch

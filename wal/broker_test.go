@@ -61,7 +61,7 @@ func TestTransaction_VerifyAppendEnd(t *testing.T) {
 	if again, err := l.VerifyTransaction(p, false); err != nil || again != producerstate.NoGuard {
 		t.Errorf("guard %d for an open transaction, %v", again, err)
 	}
-	if txns := l.OpenTransactions(); len(txns) != 1 || txns[0].ProducerID != 7 || txns[0].First.Offset != 0 {
+	if txns := l.OpenTransactions(); len(txns) != 1 || txns[0].ProducerID != 7 || txns[0].FirstOffset != 0 {
 		t.Errorf("open: %+v", txns)
 	}
 	if l.HasLateTransaction(now) || !l.HasLateTransaction(now.Add(21*time.Minute)) {

@@ -31,9 +31,10 @@ func (b *batchBuilder) release() {
 
 // batchOptions say what a batch of the simple floor carries beside its records.
 type batchOptions struct {
-	named    bool            // the batch belongs to producer
-	producer record.Producer // with its first sequence
-	position []byte          // becomes a header of the last record; nil for none
+	named         bool            // the batch belongs to producer
+	transactional bool            // and to its transaction
+	producer      record.Producer // with its first sequence
+	position      []byte          // becomes a header of the last record; nil for none
 }
 
 // build encodes one batch. It belongs to the builder.
@@ -43,7 +44,7 @@ func (b *batchBuilder) build(l *Log, recs []Record, o *batchOptions) (record.Bat
 	settings := record.BuilderOptions{Compression: codec.Codec, CompressionLevel: codec.Level}
 	if o.named {
 		b.producer = o.producer
-		settings.Producer = &b.producer
+		settings.Producer, settings.Transactional = &b.producer, o.transactional
 	}
 	b.builder.Reset(settings)
 	now := l.opts.Now()

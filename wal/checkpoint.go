@@ -285,11 +285,12 @@ type mark struct {
 	active   *segment.Segment
 	at       position
 	appended int64 // bytes since the open
+	ticket   uint64
 }
 
 // mark is for capture. The caller holds mu.
 func (l *Log) mark() mark {
-	return mark{active: l.active, at: l.lastPosition(), appended: l.appendedBytes}
+	return mark{active: l.active, at: l.lastPosition(), appended: l.appendedBytes, ticket: l.tickets.Load()}
 }
 
 // syncUpTo makes the active segment durable up to a mark in it, where a group commit has not already. The caller holds
@@ -308,6 +309,7 @@ func (l *Log) syncUpTo(m *mark) error {
 	slot := l.slot()
 	l.mu.Unlock()
 	l.hint(slot)
+	l.commit.done(m.ticket)
 	return nil
 }
 
@@ -367,6 +369,7 @@ func (l *Log) sealForClose() error {
 		return l.failure()
 	}
 	l.durable = l.lastPosition()
+	l.commit.done(l.tickets.Load())
 	err := l.flushIndexes(l.active)
 	if l.opts.Compat {
 		return errors.Join(err, l.closeInCompat())

@@ -62,6 +62,12 @@ func (c *committer) done(ticket uint64) {
 	c.mu.Unlock()
 }
 
+func (c *committer) isDurable(ticket uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.durable >= ticket
+}
+
 func (c *committer) fail(err error) {
 	c.mu.Lock()
 	if c.err == nil {

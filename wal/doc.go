@@ -18,6 +18,7 @@
 //	Open, Append, AppendAsync     store records
 //	Records, Tail                 read them, and wait for more
 //	Producer                      store records under a name, each of them once
+//	Producer.Begin                and several of them as a whole or not at all
 //
 // The broker's floor takes ready batches (package record builds and reads them) and is what a server of Kafka's
 // protocol, or a test double of one, is made of: AppendAsLeader, AppendAsFollower, AppendEndTxnMarker,
@@ -80,6 +81,20 @@
 // survive, and a Kafka broker that takes the directory over goes on to deduplicate it. What the batches do not
 // say, the name and the count of its first record, is kept in the side files; if those are lost the log is searched.
 //
+// # Transactions
+//
+// Producer.Begin starts a transaction of a name over this log: what is appended in it counts with Commit, all at once, and
+// otherwise never. It survives a crash as that: one without its commit is aborted by the next Open, as the lock says that its
+// writer is gone. Readers of committed records wait at the first open transaction; HeldBack says which it is and how far they
+// are held back, OpenTransactions lists them, and AbortTransaction ends one that nobody else will end.
+//
+// # Acknowledgements
+//
+// What an append waits for is Options.Sync's, or for one append or one named producer an Ack: nothing, the memory of the system, or
+// the disk. With it go the three ways to deliver: at most once (AckNone), at least once (Append, and again after an error), and
+// exactly once (a named Producer, and again after an error or a restart, for what has no answer). Settings that would defeat a
+// name's promise are an error.
+//
 // # Files
 //
 // As Kafka has them, byte for byte: <offset>.log, .index, .timeindex, .txnindex, .snapshot, leader-epoch-checkpoint. See
@@ -119,7 +134,7 @@
 //
 // # Concurrency
 //
-// All methods of Log, Producer, Pin and Pending may be called by any number of goroutines at once. Appends are ordered
+// All methods of Log, Producer, Transaction, Pin and Pending may be called by any number of goroutines at once. Appends are ordered
 // by one lock; readers take none and see one consistent state. Iterators hold nothing while the loop body runs, so
 // that it may append, roll and close. A log that is open for writing has one goroutine, and with AppendAsync in
 // SyncCommit a second; Close ends both.

@@ -138,6 +138,9 @@ func OpenFS(ctx context.Context, fsys vfs.FS, dir string, o Options) (l *Log, er
 	if err := l.adopt(loaded); err != nil {
 		return l, errors.Join(err, loaded.Close())
 	}
+	if err := l.abortLeftOpen(); err != nil {
+		return l, errors.Join(err, loaded.Close())
+	}
 	l.startBackground()
 	return l, nil
 }

@@ -234,11 +234,6 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 	}
 }
 
-func (m *machine) restart(t *rapid.T, kind string) {
-	m.run(t, action{kind: kind})
-	m.ref.setHigh(m.ref.end)
-}
-
 // retry sends one of the last seven batches of a producer again, as it was.
 func (m *machine) retry(t *rapid.T) {
 	id := rapid.SampledFrom([]int64{0, 1, 2, 3, NamedProducerID("a")}).Draw(t, "producer")

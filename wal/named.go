@@ -82,9 +82,10 @@ type name struct {
 	// mu orders the appends of the name. It is taken before all locks of the log's.
 	mu      sync.Mutex
 	current *Producer     // the handle that may append; guarded by mu
-	flying  []storedCount // SyncCommit: accepted and not known to be durable, oldest first; guarded by mu
+	flying  []storedCount // accepted, waited for, and not known to be durable, oldest first; guarded by mu
 	durable storedCount   // of those that were, the newest; guarded by mu
 	counted int64         // last offset of a batch known to belong to no transaction, −1; guarded by mu
+	txn     *Transaction  // that is open, of the current handle; guarded by mu
 }
 
 // storedCount is the end of a batch of a name.
@@ -106,6 +107,7 @@ type nameState struct {
 	named   producerstate.Named
 	isNamed bool
 	durable int64  // end of what readers see
+	synced  int64  // end of what is on disk
 	ticket  uint64 // of the newest append
 }
 
@@ -114,7 +116,7 @@ func (l *Log) nameState(id int64) (s nameState) {
 	defer l.mu.Unlock()
 	s.entry, s.known = l.producers.LastEntry(id)
 	s.named, s.isNamed = l.producers.NamedProducer(id)
-	s.durable, s.ticket = l.ends.end.offset, l.tickets.Load()
+	s.durable, s.synced, s.ticket = l.ends.end.offset, l.durable.Offset, l.tickets.Load()
 	return s
 }
 
@@ -249,9 +251,11 @@ func (l *Log) isTransactional(n *name, s *nameState) (bool, error) {
 }
 
 // accepted notes a batch of the name that the log has taken. The caller holds mu.
-func (n *name) accepted(b storedCount, mode SyncMode, durable int64) {
-	n.counted = b.last
-	if mode != SyncCommit {
+func (n *name) accepted(b storedCount, transactional, waits bool, durable int64) {
+	if !transactional {
+		n.counted = b.last
+	}
+	if !waits {
 		return
 	}
 	n.settle(durable)

@@ -25,8 +25,9 @@ func (p *Producer) AppendWithPosition(position []byte, recs ...Record) (Result, 
 	return p.wait(p.appendNext(recs, position))
 }
 
-// LastPosition returns the position stored with the last batch of the name, in SyncCommit the last durable one. It is
-// not found if nothing is stored, or no position with it. The bytes belong to the caller.
+// LastPosition returns the position stored with the last batch of the name, in SyncCommit the last durable one, and in a name
+// with transactions the last one of a committed transaction, which is searched for from the end of the log on. It is not
+// found if nothing is stored, or no position with it. The bytes belong to the caller.
 //
 // An error says that the position could not be read, which is not the same as that there is none: the batch may be
 // damaged, or its offsets deleted (ErrOffsetOutOfRange).
@@ -42,23 +43,37 @@ func (p *Producer) LastPosition() (position []byte, found bool, err error) {
 
 // lastPosition is LastPosition for a caller that holds name.mu.
 func (p *Producer) lastPosition(s *nameState) (position []byte, found bool, err error) {
-	end, ok := p.name.durableEnd(s)
-	if !ok {
-		return nil, false, nil
+	last, ok, err := p.lastPositioned(s)
+	if err != nil || !ok {
+		return nil, false, err
 	}
-	b, err := p.log.batchAt(end.last)
+	b, err := p.log.batchAt(last)
 	if err != nil {
 		return nil, false, fmt.Errorf("wal: last position of producer %q: %w", p.name.name, err)
 	}
 	for r, err := range b.Records(p.log.limits()) {
 		if err != nil {
-			return nil, false, fmt.Errorf("wal: last position of producer %q: offset %d: %w", p.name.name, end.last, err)
+			return nil, false, fmt.Errorf("wal: last position of producer %q: offset %d: %w", p.name.name, last, err)
 		}
-		if r.Offset == end.last {
+		if r.Offset == last {
 			position, found = positionOf(r.Headers)
 		}
 	}
 	return position, found, nil
+}
+
+// lastPositioned is the last offset of the name that counts: of its last durable batch, or in a transactional name of the last
+// transaction that was committed. The caller holds name.mu.
+func (p *Producer) lastPositioned(s *nameState) (last int64, ok bool, err error) {
+	transactional, err := p.log.isTransactional(p.name, s)
+	if err != nil {
+		return noOffset, false, err
+	}
+	if transactional {
+		return p.lastCommitted(s)
+	}
+	end, ok := p.durableEnd(s)
+	return end.last, ok, nil
 }
 
 func positionOf(headers []record.Header) (position []byte, found bool) {

@@ -11,6 +11,11 @@ type ProducerOptions struct {
 	// StartAt is the count of the name's first record. It means something only until one is stored, so a program may give
 	// it at every start.
 	StartAt uint64
+
+	// Ack is what appends and commits wait for; default AckSync. AckNone is an error: who waits for no answer has nothing to
+	// append again, and a name would promise what it cannot keep. With AckDisk NextSequence and LastPosition, too, tell only
+	// what is on disk.
+	Ack Ack
 }
 
 // Producer appends records under a name, so that a record that is appended again is stored once, also when the program
@@ -27,6 +32,7 @@ type Producer struct {
 	log     *Log
 	name    *name
 	startAt uint64
+	ack     Ack
 }
 
 // Producer opens a name of 1 to 65535 bytes. Earlier handles of the name in this process are fenced: their appends
@@ -45,17 +51,51 @@ func (l *Log) Producer(name string, o ProducerOptions) (*Producer, error) {
 	case o.StartAt >= MaxCount:
 		return nil, fmt.Errorf("%w: StartAt %d, counts end at %d", ErrInvalidArgument, o.StartAt, MaxCount-1)
 	case l.opts.Compat:
-		return nil, fmt.Errorf("%w: with Compat the log forgets names", ErrInvalidOptions)
+		return nil, fmt.Errorf("%w: Producer %q with Options.Compat: the log forgets silent producers then, so that a name makes no retry safe",
+			ErrInvalidOptions, name)
+	case o.Ack == AckNone:
+		return nil, fmt.Errorf("%w: Producer %q with Ack AckNone: a name stores each record once by appending again what has no answer; Log.AppendAck waits for none",
+			ErrInvalidOptions, name)
+	}
+	if err := o.Ack.validate(); err != nil {
+		return nil, err
 	}
 	n, err := l.openName(name)
 	if err != nil {
 		return nil, err
 	}
-	p := &Producer{log: l, name: n, startAt: o.StartAt}
+	if err := l.mayStartAt(n, o.StartAt); err != nil {
+		return nil, err
+	}
+	p := &Producer{log: l, name: n, startAt: o.StartAt, ack: o.Ack}
 	n.mu.Lock()
+	defer n.mu.Unlock()
+	if t := n.txn; t != nil {
+		t.end(fmt.Errorf("%w: %q, and its transaction is aborted", ErrFencedHandle, name))
+	}
 	n.current = p
-	n.mu.Unlock()
+	if err := l.abortName(n.id); err != nil {
+		return nil, err
+	}
+	if o.Ack == AckDisk {
+		// What an earlier handle did not wait for is not to be forgotten, and not to be told before it is on disk.
+		if err := l.await(l.tickets.Load(), AckDisk); err != nil {
+			return nil, err
+		}
+	}
 	return p, nil
+}
+
+// mayStartAt refuses a first count that the log would take for a producer's lost beginning.
+func (l *Log) mayStartAt(n *name, count uint64) error {
+	rule := l.settings().UnknownProducers
+	s := l.nameState(n.id)
+	refuses := rule == UnknownRefused || rule == UnknownAtLogStart && l.visible.load().end.offset == 0
+	if s.known || !refuses || count&(1<<sequenceBits-1) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: Producer %q with StartAt %d and Options.UnknownProducers, which refuses a first sequence other than 0",
+		ErrInvalidOptions, n.name, count)
 }
 
 // Name returns the name.
@@ -71,7 +111,7 @@ func (p *Producer) NextSequence() uint64 {
 	p.name.mu.Lock()
 	defer p.name.mu.Unlock()
 	s := p.log.nameState(p.name.id)
-	if end, ok := p.name.durableEnd(&s); ok {
+	if end, ok := p.durableEnd(&s); ok {
 		return end.next
 	}
 	switch {
@@ -95,14 +135,15 @@ func (p *Producer) Append(recs ...Record) (Result, error) {
 
 // AppendAsync is Append as Log.AppendAsync is to Log.Append.
 func (p *Producer) AppendAsync(recs ...Record) *Pending {
-	return p.log.pend(p.appendNext(recs, nil))
+	r, ticket, err := p.appendNext(recs, nil)
+	return p.log.pend(r, ticket, err, p.ack)
 }
 
 func (p *Producer) wait(r Result, ticket uint64, err error) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if err := p.log.acknowledge(ticket); err != nil {
+	if err := p.acknowledge(ticket); err != nil {
 		return Result{}, err
 	}
 	return r, nil
@@ -115,26 +156,45 @@ func (p *Producer) appendNext(recs []Record, position []byte) (Result, uint64, e
 	if err != nil {
 		return Result{}, 0, err
 	}
-	return p.store(&s, p.next(&s), recs, position)
+	return p.store(&s, p.next(&s), recs, batchOptions{position: position})
 }
 
 // mayAppend checks everything that does not depend on the count. The caller holds name.mu.
 func (p *Producer) mayAppend(recs []Record) (s nameState, err error) {
-	if err := p.log.writable(); err != nil {
+	if err := p.usable(); err != nil {
 		return s, err
-	}
-	if p.name.current != p {
-		return s, fmt.Errorf("%w: %q", ErrFencedHandle, p.name.name)
 	}
 	if len(recs) == 0 {
 		return s, fmt.Errorf("%w: an append needs at least one record", ErrInvalidArgument)
 	}
 	s = p.log.nameState(p.name.id)
 	transactional, err := p.log.isTransactional(p.name, &s)
-	if err == nil && transactional {
+	if err == nil && (transactional || p.name.txn != nil) {
 		err = fmt.Errorf("%w: %q", ErrTransactionalName, p.name.name)
 	}
 	return s, err
+}
+
+// usable tells whether the handle may change anything. The caller holds name.mu.
+func (p *Producer) usable() error {
+	if err := p.log.writable(); err != nil {
+		return err
+	}
+	if p.name.current != p {
+		return fmt.Errorf("%w: %q", ErrFencedHandle, p.name.name)
+	}
+	return nil
+}
+
+// acknowledge waits for what the producer's appends promise.
+func (p *Producer) acknowledge(ticket uint64) error { return p.log.await(ticket, p.ack) }
+
+// durableEnd is the newest batch of the name that is what the producer's Ack promises. The caller holds name.mu.
+func (p *Producer) durableEnd(s *nameState) (end storedCount, ok bool) {
+	if p.ack == AckDisk {
+		s.durable = min(s.durable, s.synced)
+	}
+	return p.name.durableEnd(s)
 }
 
 // next is the count that the next record gets, and first the lowest one that the log may be asked about.
@@ -153,7 +213,7 @@ func (p *Producer) first(s *nameState) uint64 {
 }
 
 // store appends records that have the next counts. The caller holds name.mu.
-func (p *Producer) store(s *nameState, count uint64, recs []Record, position []byte) (r Result, ticket uint64, err error) {
+func (p *Producer) store(s *nameState, count uint64, recs []Record, o batchOptions) (r Result, ticket uint64, err error) {
 	if uint64(len(recs)) > MaxCount-count {
 		return r, 0, fmt.Errorf("%w: producer %q: %d records from count %d, counts end at %d",
 			ErrInvalidArgument, p.name.name, len(recs), count, MaxCount-1)
@@ -170,19 +230,20 @@ func (p *Producer) store(s *nameState, count uint64, recs []Record, position []b
 			}
 		}()
 	}
-	p.name.durableEnd(s) // while the state still has it
+	p.durableEnd(s) // while the state still has it
 	room := 1<<sequenceBits - count&(1<<sequenceBits-1)
 	if uint64(len(recs)) <= room {
-		return p.storeBatch(count, recs, position)
+		return p.storeBatch(count, recs, o)
 	}
 	// The epoch changes inside: two batches. Should a crash separate them, the position is still the one before.
-	var before []byte
-	if position != nil {
-		if err := p.log.acknowledge(s.ticket); err != nil {
+	before := o
+	before.position = nil
+	if o.position != nil && !o.transactional {
+		if err := p.acknowledge(s.ticket); err != nil {
 			return r, 0, err
 		}
 		now := p.log.nameState(p.name.id)
-		if before, _, err = p.lastPosition(&now); err != nil {
+		if before.position, _, err = p.lastPosition(&now); err != nil {
 			return r, 0, err
 		}
 	}
@@ -190,19 +251,20 @@ func (p *Producer) store(s *nameState, count uint64, recs []Record, position []b
 	if err != nil {
 		return r, 0, err
 	}
-	r, ticket, err = p.storeBatch(count+room, recs[room:], position)
+	r, ticket, err = p.storeBatch(count+room, recs[room:], o)
 	r.First = head.First
 	return r, ticket, err
 }
 
-func (p *Producer) storeBatch(count uint64, recs []Record, position []byte) (r Result, ticket uint64, err error) {
-	r, ticket, err = p.log.accept(recs, &batchOptions{named: true, producer: p.name.producer(count), position: position})
+func (p *Producer) storeBatch(count uint64, recs []Record, o batchOptions) (r Result, ticket uint64, err error) {
+	o.named, o.producer = true, p.name.producer(count)
+	r, ticket, err = p.log.accept(recs, &o)
 	if err != nil {
 		return Result{}, 0, err
 	}
 	if r.Duplicate {
 		return Result{}, 0, fmt.Errorf("%w: producer %q: count %d was appended by somebody else", ErrOutOfOrderSequence, p.name.name, count)
 	}
-	p.name.accepted(storedCount{next: count + uint64(len(recs)), last: r.Last}, p.log.opts.Sync, p.log.visible.load().end.offset)
+	p.name.accepted(storedCount{next: count + uint64(len(recs)), last: r.Last}, o.transactional, p.log.waits(p.ack), p.log.promised(p.ack))
 	return r, ticket, nil
 }

@@ -28,7 +28,8 @@ func (p *Producer) AppendAt(count uint64, recs ...Record) (Result, error) {
 // AppendAtAsync is AppendAt as Log.AppendAsync is to Log.Append. If one of several in flight fails, those behind it
 // fail too, with ErrCountGap, unless they were appended before; appending all of them again is safe.
 func (p *Producer) AppendAtAsync(count uint64, recs ...Record) *Pending {
-	return p.log.pend(p.appendAt(count, recs))
+	r, ticket, err := p.appendAt(count, recs)
+	return p.log.pend(r, ticket, err, p.ack)
 }
 
 func (p *Producer) appendAt(count uint64, recs []Record) (Result, uint64, error) {
@@ -43,7 +44,7 @@ func (p *Producer) appendAt(count uint64, recs []Record) (Result, uint64, error)
 		return Result{}, 0, &CountError{Name: p.name.name, Count: count, First: first, Next: next}
 	}
 	if stored := next - count; stored < uint64(len(recs)) {
-		r, ticket, err := p.store(&s, next, recs[stored:], nil)
+		r, ticket, err := p.store(&s, next, recs[stored:], batchOptions{})
 		r.Skipped = int(stored)
 		return r, ticket, err
 	}

@@ -31,23 +31,6 @@ func (l *Log) ProducerEntry(id int64) (producerstate.Entry, bool) {
 	return l.producers.LastEntry(id)
 }
 
-// OpenTransactions returns the transactions without a marker, the one that began first in front: it holds back the last
-// stable offset. The slice belongs to the caller.
-func (l *Log) OpenTransactions() []producerstate.Txn {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.producers.OpenTxns()
-}
-
-// HasLateTransaction tells whether the oldest open transaction has had no append for longer than
-// Options.MaxTransactionTimeout and five minutes: its coordinator has forgotten it, and readers of committed records wait
-// at it until somebody appends its marker. Kafka: UnifiedLog.hasLateTransaction.
-func (l *Log) HasLateTransaction(now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.producers.HasLateTransaction(now.UnixMilli())
-}
-
 // RemoveExpiredProducers forgets the producers that have appended nothing for Options.ProducerIDExpiration and have no
 // open transaction, and the verifications that are as old, and returns how many producers that were. Nothing else makes
 // the log forget one; a broker does it every ten minutes (producer.id.expiration.check.interval.ms).

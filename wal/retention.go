@@ -293,14 +293,10 @@ func (r *retention) held(i int) bool {
 
 // describeUnstable says which transaction comes first of those that committed readers wait for. The caller holds mu.
 func (l *Log) describeUnstable() string {
-	txn, what := producerstate.Txn{ProducerID: -1, First: producerstate.OffsetMetadata{Offset: math.MaxInt64}}, "is open"
-	if open := l.producers.OpenTxns(); len(open) > 0 {
-		txn = open[0]
-	}
-	for _, d := range l.producers.DecidedTxns() {
-		if d.First.Offset < txn.First.Offset {
-			txn, what = d, "has ended above the high watermark"
-		}
+	txn, ended, _ := l.firstUnstable()
+	what := "is open"
+	if ended {
+		what = "has ended above the high watermark"
 	}
 	return fmt.Sprintf("a transaction of producer %d from offset %d on %s", txn.ProducerID, txn.First.Offset, what)
 }

@@ -69,7 +69,14 @@ func (l *Log) accept(recs []Record, o *batchOptions) (r Result, ticket uint64, e
 	if err != nil {
 		return r, 0, err
 	}
-	info, ticket, err := l.appendAsLeader(batch, LeaderAppend{LeaderEpoch: l.newestEpoch(), TransactionVersion: NoTransactionVersion}, true)
+	how := LeaderAppend{LeaderEpoch: l.newestEpoch(), TransactionVersion: NoTransactionVersion}
+	if o.transactional && l.settings().VerifyTransactions {
+		// There is no coordinator to ask: the handle knows that the transaction is open.
+		if how.Guard, err = l.VerifyTransaction(o.producer, false); err != nil {
+			return r, 0, err
+		}
+	}
+	info, ticket, err := l.appendAsLeader(batch, how, true)
 	if err != nil {
 		return r, 0, err
 	}

@@ -66,7 +66,7 @@ func (r *replayer) memory() kafkatest.StateOutcome {
 	}
 	slices.SortFunc(got.Producers, byProducer)
 	for _, t := range l.OpenTransactions() {
-		got.OngoingTxns = append(got.OngoingTxns, [2]int64{t.ProducerID, t.First.Offset})
+		got.OngoingTxns = append(got.OngoingTxns, [2]int64{t.ProducerID, t.FirstOffset})
 	}
 	for _, t := range l.producers.DecidedTxns() {
 		got.UnreplicatedTxns = append(got.UnreplicatedTxns, [3]int64{t.ProducerID, t.First.Offset, t.LastOffset})
