@@ -3,6 +3,7 @@ package producerstate
 import (
 	"time"
 
+	"github.com/oncelog/oncelog/internal/vfs"
 	"github.com/oncelog/oncelog/record"
 )
 
@@ -92,6 +93,8 @@ type Config struct {
 	// It is for directories that Kafka wrote last. Otherwise such a snapshot is passed over, because replaying more of
 	// the log brings all five batches back. Compat implies it.
 	AllowBareSnapshots bool
+	// Files, if not nil, is what Open takes the directory to hold, for one who has just listed it.
+	Files []vfs.DirEntry
 	// ReadOnly makes every method that would change the directory leave it alone.
 	ReadOnly bool
 	// Accept, if set, is asked before a pair is loaded whether the log agrees with it, usually whether the batch that

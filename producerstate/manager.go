@@ -37,19 +37,18 @@ func Open(fsys vfs.FS, dir string, c Config) (*Manager, error) {
 		newestClock: record.NoTimestamp, newestTimestamp: record.NoTimestamp,
 	}
 	m.verifications.lastGuard = c.GuardsAbove
-	if err := m.relist(); err != nil {
-		return nil, err
-	}
-	return m, nil
+	m.config.Files = nil
+	return m, m.relist(c.Files)
 }
 
-func (m *Manager) relist() error {
-	pairs, err := ListPairs(m.fsys, m.dir)
+// relist takes the snapshots from a listing of the directory, which is made if files is nil.
+func (m *Manager) relist(files []vfs.DirEntry) error {
+	files, err := list(m.fsys, m.dir, files)
 	if err != nil {
 		return err
 	}
 	m.snapshots = m.snapshots[:0]
-	for _, p := range pairs {
+	for _, p := range pairsIn(files) {
 		if p.HasSnapshot {
 			m.snapshots = append(m.snapshots, p.Offset)
 		}

@@ -98,7 +98,7 @@ func TestSnapshots_DeletedAndRetired(t *testing.T) {
 	if name, err := l.m.RetireSnapshot(4); name != "" || err != nil {
 		t.Errorf("again: %q, %v", name, err)
 	}
-	if removed, err := RemoveOrphans(l.fsys, testDir); err != nil || len(removed) != 0 {
+	if removed, err := RemoveOrphans(l.fsys, testDir, nil); err != nil || len(removed) != 0 {
 		t.Errorf("orphans left: %v, %v", removed, err)
 	}
 	if o, ok := l.m.OldestSnapshotOffset(); !ok || o != 2 {

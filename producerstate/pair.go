@@ -30,10 +30,23 @@ type Pair struct {
 // ListPairs lists the snapshots and side files in dir in ascending order of their offsets, orphans included. It reads the
 // directory only.
 func ListPairs(fsys vfs.FS, dir string) ([]Pair, error) {
+	files, err := list(fsys, dir, nil)
+	return pairsIn(files), err
+}
+
+// list lists a directory, unless the caller has.
+func list(fsys vfs.FS, dir string, files []vfs.DirEntry) ([]vfs.DirEntry, error) {
+	if files != nil {
+		return files, nil
+	}
 	files, err := fsys.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("producerstate: listing snapshots: %w", err)
 	}
+	return files, nil
+}
+
+func pairsIn(files []vfs.DirEntry) []Pair {
 	byOffset := make(map[int64]*Pair)
 	at := func(offset int64) *Pair {
 		if byOffset[offset] == nil {
@@ -58,7 +71,7 @@ func ListPairs(fsys vfs.FS, dir string) ([]Pair, error) {
 		pairs = append(pairs, *p)
 	}
 	slices.SortFunc(pairs, func(a, b Pair) int { return compareOffsets(a.Offset, b.Offset) })
-	return pairs, nil
+	return pairs
 }
 
 func compareOffsets(a, b int64) int {
@@ -274,12 +287,12 @@ func RemovePair(fsys vfs.FS, dir string, offsets ...int64) error {
 
 // RemoveOrphans removes the side files without a snapshot and what interrupted writes have left, and returns the names.
 // Kafka removes snapshots and leaves side files behind. Load the state first: an orphan may be the last to know a name.
-func RemoveOrphans(fsys vfs.FS, dir string) (removed []string, err error) {
-	pairs, err := ListPairs(fsys, dir)
-	if err != nil {
+// files is what the directory holds; if it is nil, it is listed.
+func RemoveOrphans(fsys vfs.FS, dir string, files []vfs.DirEntry) (removed []string, err error) {
+	if files, err = list(fsys, dir, files); err != nil {
 		return nil, err
 	}
-	for _, p := range pairs {
+	for _, p := range pairsIn(files) {
 		if p.HasSnapshot {
 			continue
 		}
@@ -289,10 +302,6 @@ func RemoveOrphans(fsys vfs.FS, dir string) (removed []string, err error) {
 		if p.HasNext {
 			removed = append(removed, SideFileName(p.Offset)+nextSuffix)
 		}
-	}
-	files, err := fsys.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("producerstate: removing orphans: %w", err)
 	}
 	for _, f := range files {
 		if f.Kind == vfs.Regular && isLeftover(f.Name) {

@@ -347,7 +347,7 @@ func TestListPairsAndOrphans(t *testing.T) {
 	if got, err := ListPairs(mem, testDir); err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	removed, err := RemoveOrphans(mem, testDir)
+	removed, err := RemoveOrphans(mem, testDir, nil)
 	if err != nil || len(removed) != 5 {
 		t.Errorf("removed %v, %v", removed, err)
 	}

@@ -184,7 +184,7 @@ func (m *Manager) TruncateFullyAndReloadSnapshots() error {
 	if err := m.TruncateFullyAndStartAt(0); err != nil {
 		return err
 	}
-	return m.relist()
+	return m.relist(nil)
 }
 
 // Load replaces the state by that of the newest usable snapshot in [logStart, offset], as TruncateAndReload does, and

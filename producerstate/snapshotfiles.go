@@ -138,9 +138,15 @@ func (m *Manager) RetireSnapshot(offset int64) (string, error) {
 // Unless Compat is set, the two newest at or above the last segment's base stay: snapshots are then also taken inside the
 // active segment, and the older one is there for the case that the newer cannot be used.
 func (m *Manager) RemoveStraySnapshots(segmentBases []int64) error {
-	if err := m.relist(); err != nil {
+	if err := m.relist(nil); err != nil {
 		return err
 	}
+	return m.PruneSnapshots(segmentBases)
+}
+
+// PruneSnapshots is RemoveStraySnapshots of the snapshots that the Manager knows, for one who is told of each: it does not
+// list the directory, which in a log of many segments takes long.
+func (m *Manager) PruneSnapshots(segmentBases []int64) error {
 	bases := make(map[int64]bool, len(segmentBases))
 	for _, b := range segmentBases {
 		bases[b] = true

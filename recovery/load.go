@@ -136,6 +136,7 @@ type loader struct {
 	fsys vfs.FS
 	p    Params
 
+	entries []vfs.DirEntry // of the directory, as it was listed
 	names   []segment.Name // regular files of the directory
 	foreign Foreign
 	file    *StateFile
@@ -273,6 +274,7 @@ func (l *loader) list() error {
 	if err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
+	l.entries = entries
 	l.names, l.report.CutFiles = l.names[:0], 0
 	for _, e := range entries {
 		n := segment.Parse(e.Name)
@@ -291,6 +293,14 @@ func (l *loader) list() error {
 		}
 	}
 	return nil
+}
+
+// unchanged is the listing of the directory while it is as it was listed, else nil: whatever is changed is a finding.
+func (l *loader) unchanged() []vfs.DirEntry {
+	if len(l.report.Findings) > 0 || l.derives() {
+		return nil
+	}
+	return l.entries
 }
 
 // find adds a finding; zero values that stand for "not known" are set by the caller or here.

@@ -20,7 +20,9 @@ func (l *loader) loadProducers() error {
 	if err := l.checkTxnIndexes(); err != nil {
 		return err
 	}
-	m, err := producerstate.Open(l.fsys, l.p.Dir, l.producerConfig())
+	c := l.producerConfig()
+	c.Files = l.unchanged()
+	m, err := producerstate.Open(l.fsys, l.p.Dir, c)
 	if err != nil {
 		return err
 	}
@@ -46,7 +48,7 @@ func (l *loader) loadProducers() error {
 	}
 	m.UpdateMapEndOffset(l.end.Offset)
 	if !l.p.ReadOnly && !l.p.Compat {
-		if _, err := producerstate.RemoveOrphans(l.fsys, l.p.Dir); err != nil {
+		if _, err := producerstate.RemoveOrphans(l.fsys, l.p.Dir, l.unchanged()); err != nil {
 			return err
 		}
 	}

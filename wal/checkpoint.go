@@ -181,14 +181,14 @@ func (d *dirSyncs) SyncDir(dir string) error {
 // advanceRecoveryPoint writes down that a crash makes nobody look below p again. The caller holds maintenance.
 func (l *Log) advanceRecoveryPoint(p position, snapshot int64) {
 	l.mu.Lock()
+	if !l.opts.Compat { // there it was noted when it was taken
+		l.producers.NoteSnapshot(snapshot)
+	}
 	if l.inDoubt.Load() || p.Offset <= l.checkpointed.Offset && p != l.checkpointed {
 		l.mu.Unlock()
 		return
 	}
 	l.checkpointed, l.snapshotOffset = p, snapshot
-	if !l.opts.Compat { // there it was noted when it was taken
-		l.producers.NoteSnapshot(snapshot)
-	}
 	l.ends.recovery = p.Offset
 	l.publish()
 	slot := l.slot()
@@ -214,7 +214,7 @@ func (l *Log) pruneLocked() {
 	for s := range l.set.All() {
 		bases = append(bases, s.BaseOffset())
 	}
-	if err := l.producers.RemoveStraySnapshots(bases); err != nil {
+	if err := l.producers.PruneSnapshots(bases); err != nil {
 		l.warn("remove an old producer snapshot", err)
 	}
 }

@@ -102,6 +102,9 @@ func (l *Log) makeDir() error {
 // checkIsLog refuses a directory that holds files but none of a log: it would be the wrong one. For reading it refuses
 // an empty one as well.
 func (l *Log) checkIsLog() error {
+	if _, err := l.fsys.Stat(filepath.Join(l.dir, recovery.StateFileName)); err == nil {
+		return nil // spares a listing, which recovery makes once more behind the lock
+	}
 	entries, err := l.fsys.ReadDir(l.dir)
 	if err != nil {
 		return fmt.Errorf("wal: open: %w", err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/oncelog/oncelog/internal/vfs/vfstest"
+	"github.com/oncelog/oncelog/producerstate"
 )
 
 // Timestamps that do not rise add no entry to a time index, so that its last one may be as old as the segment. An open must
@@ -56,4 +57,46 @@ func TestOpen_ReadsLittleWhereTimestampsDoNotRise(t *testing.T) {
 	fill(behind)
 	abandon(t, l)
 	check("kill", 6*behind+64<<10)
+}
+
+// A directory of many segments takes long to list: a clean open does so once, and a roll never.
+func TestOpenAndRoll_Listings(t *testing.T) {
+	for _, mode := range modes {
+		listings := 0
+		fsys := vfstest.Inject(vfstest.NewMem(), vfstest.Each(vfstest.Kinds(vfstest.OpReadDir), func(o vfstest.Op, after bool) {
+			if !after && o.Path == simDir {
+				listings++
+			}
+		}))
+		o := Options{Sync: mode, SegmentBytes: 300, CheckpointBytes: 200, manual: true}
+		l := openFS(t, fsys, o)
+		listings = 0
+		for i := range int32(60) {
+			if _, err := l.AppendAsLeader(producerBatch(t, 7, 0, i, "value"), LeaderAppend{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := l.segments.Load().Len(); listings != 0 || n < 10 {
+			t.Errorf("%v: %d listings for %d segments, want none", mode, listings, n)
+		}
+		// Two snapshots inside a segment at most: those of checkpoints go.
+		if strays := len(l.producers.Snapshots()) - l.segments.Load().Len(); strays > 2 {
+			t.Errorf("%v: %d snapshots are left of checkpoints", mode, strays)
+		}
+		pairs, err := producerstate.ListPairs(fsys, simDir)
+		if err != nil || len(pairs) != len(l.producers.Snapshots()) {
+			t.Errorf("%v: %d snapshots in the directory, %d known, %v", mode, len(pairs), len(l.producers.Snapshots()), err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		listings = 0
+		l = openFS(t, fsys, o)
+		if listings != 1 || !l.RecoveryReport().Clean {
+			t.Errorf("%v: %d listings at a clean open, want 1", mode, listings)
+		}
+		if known := len(producersOf(l)); known != 1 {
+			t.Errorf("%v: %d producers", mode, known)
+		}
+	}
 }
