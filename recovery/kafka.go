@@ -23,6 +23,9 @@ func (l *loader) loadAsKafka() error {
 	if err := l.openSegments(); err != nil {
 		return err
 	}
+	if err := l.checkSpans(); err != nil {
+		return err
+	}
 	clean, recoveryPoint := l.foreign.Marker, l.foreign.RecoveryPoint()
 	if !l.p.Compat && l.us {
 		var err error

@@ -205,6 +205,9 @@ func (l *loader) load() error {
 	if l.segments.Len() == 0 {
 		return l.loadEmpty()
 	}
+	if err := l.checkSpans(); err != nil {
+		return err
+	}
 	j, err := l.judge()
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/segment"
 )
 
 // ErrRefused is matched by RefusedError.
@@ -159,10 +160,14 @@ type RefusedError struct {
 func (e *RefusedError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "recovery: %s is damaged and was not opened for writing", e.Dir)
+	cut := ", or with the policy PointInTime to cut there and keep a copy"
 	for _, f := range e.Findings {
 		fmt.Fprintf(&b, "; %v", f)
+		if errors.Is(f.Err, segment.ErrOffsetOverflow) {
+			cut = "" // there is nothing to cut
+		}
 	}
-	b.WriteString("; open it read-only to read around the damage, or with the policy PointInTime to cut there and keep a copy")
+	b.WriteString("; open it read-only to read around the damage" + cut)
 	return b.String()
 }
 
