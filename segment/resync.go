@@ -16,12 +16,13 @@ const (
 	searchFree   = 16 << 20
 )
 
-// FindBatch looks for a whole v2 batch with a good checksum in [from, end), where the bytes at from are not one: evidence
-// that more than the tail was lost, and the place from which reading can go on. It looks first where the bad batch at from
+// FindBatch looks for a whole batch with a good checksum in [from, end), where the bytes at from are not one: evidence
+// that more than the tail was lost, and the place from which reading can go on. Messages of the formats 0 and 1 are looked
+// for too, unless the segment begins with a v2 batch, since no log goes back to an older format. It looks first where the bad batch at from
 // claims to end, so that a batch which somebody stored inside a record's value is not preferred to a real one, and then at
 // each byte after from. It returns the position of the first batch that it finds.
 //
-// A place is looked at more closely if magic 2 stands there, the length fits into the range and is at most maxSize, the
+// A place is looked at more closely if a magic stands there, the length fits into the range and is at most maxSize, the
 // offsets have a place in the segment, the other fields are in range, and expect, given the header, agrees: it is the caller
 // who knows which base offset may come. Only then the checksum is computed. Bytes that were made to look like many overlapping batches could make that work
 // quadratic, so it ends with ErrSearchLimit when checksums of four times the range, and 16 MiB, have been computed: take
@@ -38,17 +39,25 @@ func (s *Segment) FindBatch(from, end int64, maxSize int64, expect func(Header) 
 	f.budget = searchFactor*(end-from) + searchFree
 	f.w = window{s: s, end: end, step: maxStep}
 	defer f.w.release()
+	head, _, err := f.w.entry(0)
+	if isReadError(err) {
+		return 0, false, err
+	}
+	f.least = record.Overhead
+	if f.legacy = len(head) <= posMagic || head[posMagic] != record.Magic; f.legacy {
+		f.least = smallestV0
+	}
 	_, claimed, err := f.w.entry(from)
 	if isReadError(err) {
 		return 0, false, err
 	}
-	if err == nil && claimed > 0 && from+claimed <= end-record.Overhead {
-		p, err := f.w.view(from+claimed, record.Overhead)
+	if at := from + claimed; err == nil && claimed > 0 && at <= end-f.least {
+		p, err := f.w.view(at, min(end-at, record.Overhead))
 		if err != nil {
 			return 0, false, err
 		}
-		if ok, err := f.check(p, from+claimed); ok || err != nil {
-			return from + claimed, ok, err
+		if ok, err := f.check(p, at); ok || err != nil {
+			return at, ok, err
 		}
 	}
 	return f.search(from + 1)
@@ -61,32 +70,47 @@ type finder struct {
 	maxSize int64
 	expect  func(Header) bool
 	budget  int64 // bytes whose checksum may still be computed
+	legacy  bool  // messages of the old formats may be there
+	least   int64 // bytes that a batch has at least
 }
 
-// search looks at each byte from pos on. It jumps from one byte that could be the magic to the next.
+// search looks at each byte from pos on.
 func (f *finder) search(pos int64) (int64, bool, error) {
-	for pos <= f.end-record.Overhead {
+	for pos <= f.end-f.least {
 		p, err := f.w.view(pos, min(f.end-pos, maxStep))
 		if err != nil {
 			return 0, false, err
 		}
-		last := len(p) - record.Overhead // a header that begins behind this is not whole in p
-		for i := 0; i <= last; i++ {
-			next := bytes.IndexByte(p[i+posMagic:], record.Magic)
-			if next < 0 || i+next > last {
-				break
-			}
-			i += next
-			if !plausible(p[i:]) {
-				continue
-			}
-			if ok, err := f.check(p[i:i+record.Overhead], pos+int64(i)); ok || err != nil {
-				return pos + int64(i), ok, err
+		for i := f.candidate(p, 0); i >= 0; i = f.candidate(p, i+1) {
+			at := pos + int64(i)
+			if ok, err := f.check(p[i:min(len(p), i+record.Overhead)], at); ok || err != nil {
+				return at, ok, err
 			}
 		}
-		pos += int64(last) + 1
+		if pos+int64(len(p)) >= f.end {
+			break
+		}
+		pos += int64(len(p)) - record.Overhead + 1 // a header that begins behind this is not whole in p
 	}
 	return 0, false, nil
+}
+
+// candidate returns the first place in p, from i on, at which a batch may begin, or -1. It jumps from one byte that could be
+// the magic to the next.
+func (f *finder) candidate(p []byte, i int) int {
+	for last := len(p) - int(f.least); i <= last; i++ {
+		if !f.legacy {
+			next := bytes.IndexByte(p[i+posMagic:last+posMagic+1], record.Magic)
+			if next < 0 {
+				return -1
+			}
+			i += next
+		}
+		if plausible(p[i:]) || f.legacy && plausibleOld(p[i:]) {
+			return i
+		}
+	}
+	return -1
 }
 
 const posMagic = 16
@@ -94,11 +118,13 @@ const posMagic = 16
 // plausible tells whether the header fields that cost nothing to look at can be those of a v2 batch. The upper byte of the
 // attributes is not in use, and a record takes at least seven bytes unless it is compressed.
 func plausible(p []byte) bool {
-	_ = p[60]
+	if len(p) < record.Overhead || p[posMagic] != record.Magic {
+		return false
+	}
 	length := int64(int32(binary.BigEndian.Uint32(p[8:])))
 	delta := int32(binary.BigEndian.Uint32(p[23:]))
 	count := int32(binary.BigEndian.Uint32(p[57:]))
-	if p[posMagic] != record.Magic || p[21] != 0 || p[22]&0x80 != 0 || p[22]&7 > byte(record.Zstd) {
+	if p[21] != 0 || p[22]&0x80 != 0 || p[22]&7 > byte(record.Zstd) {
 		return false
 	}
 	if length < record.Overhead-record.LogOverhead || delta < 0 || count < 0 || int64(count) > int64(delta)+1 {
@@ -111,9 +137,48 @@ func plausible(p []byte) bool {
 	return bits.Len64(base) < 64 && base <= math.MaxInt64-1-uint64(delta)
 }
 
+// plausibleOld tells the same of a message of format 0 or 1. Its attributes are a codec of three and, in format 1, the type
+// of the timestamp; the length of its key is −1 or fits into the message.
+func plausibleOld(p []byte) bool {
+	if len(p) < smallestV0 || p[posMagic] > 1 || p[17]&0xf0 != 0 || p[17]&7 > byte(record.LZ4) {
+		return false
+	}
+	size, ok := entrySize(p)
+	if !ok || p[0]&0x80 != 0 || binary.BigEndian.Uint64(p) == math.MaxInt64 {
+		return false
+	}
+	key := posKeyV0 + 8*int(p[posMagic]) // format 1 has a timestamp in front of it
+	if len(p) < key+4 {
+		return false
+	}
+	n := int64(int32(binary.BigEndian.Uint32(p[key:])))
+	return n >= -1 && int64(key)+8+n <= size
+}
+
+const posKeyV0 = 18
+
+// fieldsFit tells whether key and value of an old message fill it exactly, which other bytes do not.
+func (f *finder) fieldsFit(p []byte, h *Header) (bool, error) {
+	at := h.Position + posKeyV0 + 8*int64(h.Magic)
+	key := int64(int32(binary.BigEndian.Uint32(p[at-h.Position:])))
+	at += 4 + max(0, key)
+	if at+4 > h.End() {
+		return false, nil
+	}
+	var length [4]byte
+	if i := at - f.w.pos; i >= 0 && i+4 <= int64(len(f.w.buf)) {
+		copy(length[:], f.w.buf[i:])
+	} else if err := f.s.readAt(length[:], at); err != nil {
+		return false, err
+	}
+	value := int64(int32(binary.BigEndian.Uint32(length[:])))
+	return value >= -1 && at+4+max(0, value) == h.End(), nil
+}
+
 // check tells whether the batch whose header is p at pos is whole and good.
 func (f *finder) check(p []byte, pos int64) (bool, error) {
-	if !plausible(p) {
+	old := f.legacy && plausibleOld(p)
+	if !old && !plausible(p) {
 		return false, nil
 	}
 	size := record.LogOverhead + int64(int32(binary.BigEndian.Uint32(p[8:])))
@@ -126,6 +191,11 @@ func (f *finder) check(p []byte, pos int64) (bool, error) {
 	}
 	if f.expect != nil && !f.expect(h) {
 		return false, nil
+	}
+	if old {
+		if ok, err := f.fieldsFit(p, &h); err != nil || !ok {
+			return false, err
+		}
 	}
 	if f.budget -= size; f.budget < 0 {
 		return false, fmt.Errorf("%w: %s: at byte %d", ErrSearchLimit, f.s.Path(), pos)

@@ -26,8 +26,12 @@ type ProducerOptions struct {
 // that can produce its records again from a count on asks NextSequence, or simply appends again with AppendAt. A program
 // whose source has positions that cannot be counted stores them with AppendWithPosition and asks LastPosition.
 //
-// A name is not forgotten, however long it is silent. It has one user: opening it again fences the handle before, and
-// other processes cannot write to the log at all. There is nothing to close.
+// A name is not forgotten, however long it is silent: the number of names is bounded by the program alone. Each takes about
+// 400 bytes of memory while the log is open and up to 220 in each snapshot and its side file, and its own length in both. So
+// names are for sources, such as devices or tables, not for requests or sessions.
+//
+// A name has one user: opening it again fences the handle before, and other processes cannot write to the log at all. There
+// is nothing to close.
 type Producer struct {
 	log     *Log
 	name    *name

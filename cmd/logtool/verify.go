@@ -259,23 +259,8 @@ func (w *segmentWalk) behind(d *dump.Damage) (again bool, err error) {
 	return true, nil
 }
 
-// resync finds the place behind damage where a good batch begins. Of the old formats, whose entries have little by which
-// to know them, only one right behind the bad entry counts.
+// resync finds the place behind damage where a good batch begins.
 func (w *segmentWalk) resync(s *segment.Segment, d *dump.Damage, expected int64) (pos int64, found bool, err error) {
-	if e := w.log.Rejected(); e != nil && e.Batch != nil && e.Legacy() {
-		r, err := dump.OpenLog(w.v.ctx, w.v.fsys, w.v.path(w.files.Of[segment.KindLog]), 0)
-		if err != nil {
-			return 0, false, err
-		}
-		defer r.Close()
-		r.Skip(e.End())
-		if r.Next() && r.Entry().Batch.LastOffset() >= expected {
-			return e.End(), true, nil
-		}
-		if r.Err() != nil {
-			return 0, false, r.Err()
-		}
-	}
 	size := w.log.Size()
 	pos, found, err = s.FindBatch(d.Position, size, size, func(h segment.Header) bool { return h.BaseOffset >= expected })
 	if errors.Is(err, segment.ErrSearchLimit) {
