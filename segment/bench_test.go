@@ -86,15 +86,17 @@ func BenchmarkLocate(b *testing.B) {
 	for _, value := range []int{100, 950, 16 << 10} {
 		s, n := benchLog(b, 64<<20, value)
 		rng := rand.New(rand.NewPCG(1, 2))
-		b.Run(fmt.Sprintf("value=%d", value), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				o := rng.Int64N(n)
-				if _, h, found, err := s.Locate(o, ToEnd); err != nil || !found || h.BaseOffset != o {
-					b.Fatal(h, found, err)
+		for name, x := range map[string]Extent{"": {End: ToEnd}, "/no-gaps": {End: ToEnd, Next: n}} {
+			b.Run(fmt.Sprintf("value=%d%s", value, name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					o := rng.Int64N(n)
+					if h, found, err := s.LocateIn(o, x); err != nil || !found || h.BaseOffset != o {
+						b.Fatal(h, found, err)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 	s, _ := benchLog(b, 64<<20, 950)
 	b.Run("floor-pread-8K", func(b *testing.B) {

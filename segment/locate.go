@@ -103,6 +103,9 @@ func (c *HeaderScanner) follow(offset, next int64) (h Header, found bool, err er
 	}
 	for more {
 		h = c.header
+		if h.BaseOffset == want && offset <= want && h.LastOffset >= want {
+			return h, true, nil // the offset is its first one, whatever its count may be
+		}
 		more = c.Next()
 		if err := c.Err(); err != nil {
 			return h, false, err
