@@ -73,6 +73,7 @@
 //	   256     8  greatest batch timestamp of the active segment, milliseconds
 //	   264     8  last offset of the first batch that has it
 //	   272     8  1 + base offset of the segment from which on indexes were being made anew, 0 none
+//	   296     8  count of truncations and cuts, from some time on
 //	   504     8  XXH64 of bytes 0 to 503
 //
 //	an end or point

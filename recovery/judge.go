@@ -55,6 +55,12 @@ func (l *loader) judge() (*judgement, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d := l.slot.Durable; l.us && j.end.Offset < d.Offset && j.end.Last == d.Last {
+		j.end.Offset = d.Offset // the log ends in a gap, where a truncation inside a batch left it
+	}
+	if l.p.ReadOnly && !l.p.dryRun && l.us {
+		l.endAsWriter(j)
+	}
 	for _, c := range j.cuts {
 		// The indexes may name batches that go.
 		if at := (placeInLog{c.segment.BaseOffset(), c.position}); c.finding >= 0 && at.less(l.derivedFrom) {

@@ -52,6 +52,7 @@ type State struct {
 	AppendClock     int64 // clock of the newest append, as far as it is known
 	Gaps            bool  // offsets may jump
 
+	Slot   Slot // what the state file said when the load began; of no meaning where another program wrote
 	Report Report
 }
 
@@ -102,7 +103,7 @@ func Inspect(ctx context.Context, fsys vfs.FS, p Params) (*Report, error) {
 // run loads. A reader looks again where it saw what a writer may have been changing meanwhile: a load reads one file after
 // the other, and beside a writer they are not of one moment.
 func run(ctx context.Context, fsys vfs.FS, p Params) (l *loader, err error) {
-	const tries = 5
+	const tries = 20
 	for i := 1; ; i++ {
 		l = newLoader(ctx, fsys, p)
 		err = l.run()
@@ -260,7 +261,7 @@ func (l *loader) observe() error {
 	}
 	if us {
 		l.us, l.slot = true, slot
-		l.sameBoot = slot.BootID != "" && slot.BootID == bootField(l.p.BootID)
+		l.sameBoot = slot.IsOfBoot(l.p.BootID)
 		l.report.Mode, l.report.SameBoot, l.report.Durable = slot.Mode, l.sameBoot, slot.Durable.Offset
 		l.newest = slot.NewestTimestamp
 	} else {
@@ -406,6 +407,9 @@ func (l *loader) loadEmpty() error {
 			l.logStart, l.end = start, Position{Offset: start}
 			return nil
 		}
+		if l.us && l.slot.Cutting {
+			return l.readNothing(start)
+		}
 		return fmt.Errorf("%w: %s", ErrNotLog, l.p.Dir)
 	}
 	if err := l.removeOrphans(); err != nil {
@@ -492,7 +496,7 @@ func (l *loader) state() *State {
 	s := &State{
 		Segments: l.segments, Producers: l.producers, Epochs: l.epochs, StateFile: l.file, Foreign: l.foreign,
 		LogStart: l.logStart, End: l.end, RecoveryPoint: l.recoveryPoint, SnapshotOffset: l.snapshotOffset,
-		NewestTimestamp: l.newest, AppendClock: record.NoTimestamp, Gaps: l.gaps, Report: l.report,
+		NewestTimestamp: l.newest, AppendClock: record.NoTimestamp, Gaps: l.gaps, Slot: l.newestSlot(), Report: l.report,
 	}
 	if l.us {
 		s.AppendClock = l.slot.AppendClock
@@ -507,6 +511,12 @@ func (l *loader) state() *State {
 		s.StateFile = nil
 	}
 	return s
+}
+
+// newestSlot is the newest slot of the state file, whoever wrote last.
+func (l *loader) newestSlot() Slot {
+	slot, _ := l.file.Newest()
+	return slot
 }
 
 func (l *loader) close() error {

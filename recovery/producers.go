@@ -41,7 +41,10 @@ func (l *loader) loadProducers() error {
 	}
 	r := replay{l: l, m: m, txnFrom: l.derivedOffset}
 	if l.p.ReadOnly {
-		r.txnFrom = unlimited
+		r.txnFrom = at
+		for s := range l.segments.From(at) {
+			s.ShadowAborted(at)
+		}
 	}
 	if err := r.run(m.MapEndOffset(), l.end.Offset); err != nil {
 		return err

@@ -71,6 +71,10 @@ type Slot struct {
 	BootID     string    // whose page cache it was
 	Who        [2]uint64 // fingerprints of the files that another program rewrites; either one means that it was us
 
+	// Changes grows whenever bytes of the log that somebody may have read are taken away or replaced, before that is done:
+	// by a truncation, and by an open that has to cut. It begins with the clock, so that it differs when the file was lost.
+	Changes uint64
+
 	// RebuildFrom is 1 + the base offset of a segment, from which on a load was making indexes anew; 0 if none was.
 	RebuildFrom int64
 }
@@ -103,6 +107,7 @@ func (s *Slot) append(dst []byte) []byte {
 	b[160] = byte(len(boot))
 	copy(b[161:], boot)
 	binary.BigEndian.PutUint64(b[272:], uint64(s.RebuildFrom))
+	binary.BigEndian.PutUint64(b[296:], s.Changes)
 	binary.BigEndian.PutUint64(b[slotSum:], xxhash.Sum64(b[:slotSum]))
 	return append(dst, b[:]...)
 }
@@ -161,6 +166,7 @@ func parseSlot(b []byte) (s Slot, err error) {
 	}
 	s.Newest.Timestamp, s.Newest.Offset = int64(binary.BigEndian.Uint64(b[256:])), int64(binary.BigEndian.Uint64(b[264:]))
 	s.RebuildFrom = int64(binary.BigEndian.Uint64(b[272:]))
+	s.Changes = binary.BigEndian.Uint64(b[296:])
 	s.Who = [2]uint64{binary.BigEndian.Uint64(b[144:]), binary.BigEndian.Uint64(b[152:])}
 	n := int(b[160])
 	if n > maxBootIDLen || !s.plausible() {

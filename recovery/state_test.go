@@ -24,7 +24,7 @@ func sampleSlot() Slot {
 		Recovery:       Position{Offset: 100, Last: record.Identity{SegmentBase: 40, Position: 77, BaseOffset: 99, Size: 80, CRC: 1}},
 		SnapshotOffset: 100, NewestTimestamp: 1_700_000_000_000, AppendClock: 1_700_000_000_001,
 		Clean: true, Gaps: true, Mode: SyncInterval, GroupBound: 1 << 20, BootID: "boot", Who: [2]uint64{1, 2},
-		Newest: index.TimestampOffset{Timestamp: 1_700_000_000_000, Offset: 97}, RebuildFrom: 41,
+		Newest: index.TimestampOffset{Timestamp: 1_700_000_000_000, Offset: 97}, RebuildFrom: 41, Changes: 43,
 	}
 }
 
@@ -43,7 +43,11 @@ func TestSlot_Golden(t *testing.T) {
 	if hex.EncodeToString(got[256:280]) != rest {
 		t.Errorf("behind the boot id are %x, want %s", got[256:280], rest)
 	}
+	if hex.EncodeToString(got[296:304]) != "000000000000002b" {
+		t.Errorf("the count of changes is %x", got[296:304])
+	}
 	clear(got[256:280])
+	clear(got[296:304])
 	if !bytes.Equal(got[len(want)/2:slotSum], make([]byte, slotSum-len(want)/2)) {
 		t.Error("what is not used must be zero")
 	}

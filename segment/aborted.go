@@ -8,9 +8,14 @@ import (
 
 // AppendAborted adds an aborted transaction, whose marker is in this segment, to the transaction index, which is created
 // with the first one. Unlike the other indexes this one may be added to whether or not the segment takes appends, since
-// recovery fills it for sealed segments too; a read-only segment is ErrNotWritable.
+// recovery fills it for sealed segments too; a read-only segment is ErrNotWritable, unless it keeps them in memory
+// (ShadowAborted).
 func (s *Segment) AppendAborted(t index.AbortedTxn) error {
 	if s.cfg.ReadOnly {
+		if k := s.shadow.Load(); k != nil {
+			k.add(t)
+			return nil
+		}
 		return s.notWritable()
 	}
 	return s.withTxn(func(x *index.Txn) error {
@@ -39,6 +44,9 @@ func (s *Segment) AbortedTxns(from, upper int64) (txns []index.AbortedTxn, compl
 		txns, complete, err = x.Collect(from, upper)
 		return err
 	})
+	if k := s.shadow.Load(); k != nil && err == nil {
+		txns, complete = k.merge(txns, from, upper)
+	}
 	return txns, complete, err
 }
 

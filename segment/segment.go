@@ -118,6 +118,7 @@ type Segment struct {
 	writable atomic.Bool
 	suspects atomic.Int64 // look-ups that an index misled or could not serve
 	member   member
+	shadow   atomic.Pointer[shadow]
 
 	since int64 // writer only: bytes noted since the last index entry
 

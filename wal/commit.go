@@ -152,6 +152,7 @@ func (l *Log) drain() error {
 		return l.failure()
 	}
 	l.groupIsDurable(&g)
+	l.hint(l.slot()) // readers in other processes go by it
 	l.commit.done(g.ticket)
 	return nil
 }

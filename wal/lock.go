@@ -129,6 +129,18 @@ func (l *Log) checkIsLog() error {
 	return nil
 }
 
+// countChanges goes on with the count of changes of the log. An open that cut something, or that finds another program's
+// work, is one: whoever has read the log before cannot know that all of it is still there.
+func (l *Log) countChanges(s *recovery.State) {
+	l.changes = s.Slot.Changes
+	if s.Slot.Generation == 0 {
+		l.changes = uint64(l.opts.Now().UnixMilli())
+	}
+	if s.Slot.Cutting || s.Report.BytesCut > 0 || s.Report.Writer != recovery.Us {
+		l.changes++
+	}
+}
+
 // becomeWriter writes down that this process is the one that changes the directory from now on. The mark of a clean
 // stop goes first: with it a broker would not look at what we leave behind.
 func (l *Log) becomeWriter() error {

@@ -69,6 +69,7 @@ type Log struct {
 	clock                int64            // of the newest append, milliseconds; guarded by mu
 	gaps                 bool             // offsets may jump; guarded by mu
 	groupBound           int64            // guarded by mu
+	changes              uint64           // recovery.Slot.Changes; guarded by mu
 	foreign              recovery.Foreign // guarded by mu
 	who                  [2]uint64        // guarded by mu
 	slotsMade            uint64           // guarded by mu
@@ -94,6 +95,7 @@ type Log struct {
 	driver     driver
 	names      names
 	configured configured
+	follow     follower // read-only
 }
 
 // Open opens the log in dir, and creates it if dir is missing or empty. It recovers what an earlier writer left behind;
@@ -178,27 +180,16 @@ var opens atomic.Int64
 
 // adopt takes over what recovery found, and writes down that this process is the writer now.
 func (l *Log) adopt(s *recovery.State) error {
-	now := l.opts.Now()
-	l.report = s.Report
-	l.producers, l.epochs, l.state = s.Producers, s.Epochs, s.StateFile
-	l.foreign, l.who = s.Foreign, [2]uint64{s.Foreign.Fingerprint(), s.Foreign.Fingerprint()}
-	l.durable, l.checkpointed, l.snapshotOffset = s.End, s.RecoveryPoint, s.SnapshotOffset
-	l.last, l.newest, l.clock, l.gaps = s.End.Last, s.NewestTimestamp, s.AppendClock, s.Gaps
+	l.report, l.state = s.Report, s.StateFile
+	l.who = [2]uint64{s.Foreign.Fingerprint(), s.Foreign.Fingerprint()}
 	l.groupBound = int64(l.settings().GroupBytes)
-
-	l.setSegments(s.Segments)
-	l.end.offset = s.End.Offset
-	l.setActive(s.Segments.Active(), s.ActiveSize, now)
-	l.ends = ends{logStart: s.LogStart, end: l.end, recovery: s.RecoveryPoint.Offset, unstable: offsetOnly(noOffset)}
-	if l.opts.ManualHighWatermark {
-		l.ends.high = offsetOnly(s.LogStart)
-		l.setUnstable()
-	}
+	l.takeLoaded(s)
 	l.publishEnd(l.end)
-	l.noteOpened(now)
+	l.noteOpened(l.opts.Now())
 	if l.opts.ReadOnly {
 		return nil
 	}
+	l.countChanges(s)
 	if err := l.becomeWriter(); err != nil {
 		return err
 	}

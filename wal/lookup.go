@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -156,6 +157,13 @@ func (l *Log) observe(f func(e *ends, set *segment.Set) error) error {
 		}
 		e := l.visible.load()
 		err := f(&e, l.segments.Load())
+		if l.opts.ReadOnly && !l.isClosed.Load() {
+			same, lookErr := l.stillThere(context.Background(), e.truncations, err)
+			if !same && lookErr == nil {
+				continue
+			}
+			err = errors.Join(err, lookErr)
+		}
 		switch {
 		case err == nil:
 			return nil

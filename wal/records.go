@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -27,8 +26,7 @@ import (
 // retention removes records. Every checksum is verified. The loop may use the log in any way, truncate and close it
 // too. The sequence may be walked again.
 func (l *Log) Records(from int64) iter.Seq2[Stored, error] {
-	e := l.visible.load()
-	until, untilErr := l.limit(&e, TxnCommitted)
+	until, untilErr := l.stableEnd(context.Background())
 	return func(yield func(Stored, error) bool) {
 		c := cursor{l: l, at: from, yield: yield}
 		err := c.begin()
@@ -47,7 +45,12 @@ func (l *Log) Records(from int64) iter.Seq2[Stored, error] {
 // the context ends, ErrClosed when the log is closed, ErrFailed when it failed, and those of Records. So after a Tail
 // that was walked to its end the reason is always known.
 //
-// A log that was opened read-only does not see what a writer appends after the open: there Tail ends with ErrReadOnly.
+// A log that was opened read-only follows a writer in another process, through rolls, deletions, truncations and restarts
+// of that process. While Tail waits it looks for something new a millisecond later, then two, and so on up to 100; a look
+// reads 1.5 KiB and asks for one or two files, and what is new is read once more for its checksums. Where the writer
+// truncates, Tail goes on at its place as soon as the log reaches that again; what was written below it meanwhile is not
+// yielded. In SyncCommit it stops at what the writer has on disk, in the other modes at the last whole batch, which a power
+// cut may take back.
 func (l *Log) Tail(ctx context.Context, from int64) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
 		c := cursor{l: l, at: from, yield: yield, ctx: ctx}
@@ -56,21 +59,31 @@ func (l *Log) Tail(ctx context.Context, from int64) iter.Seq2[Stored, error] {
 			if err = ctx.Err(); err != nil {
 				break
 			}
-			e := l.visible.load()
 			var until place
-			if until, err = l.limit(&e, TxnCommitted); err != nil {
+			if until, err = l.stableEnd(ctx); err != nil {
 				break
 			}
 			if !c.run(until.readable()) {
 				return
 			}
-			if l.opts.ReadOnly {
-				err = fmt.Errorf("%w: it does not see what is appended after the open", ErrReadOnly)
-				break
-			}
 			err = l.Wait(ctx, c.at, TxnCommitted)
 		}
 		yield(Stored{}, err)
+	}
+}
+
+// stableEnd is where readers of committed records stop.
+func (l *Log) stableEnd(ctx context.Context) (place, error) {
+	for {
+		e := l.visible.load()
+		p, err := l.limit(&e, TxnCommitted)
+		if err == nil || !l.opts.ReadOnly || errors.Is(err, ErrClosed) {
+			return p, err
+		}
+		same, lookErr := l.stillThere(ctx, e.truncations, err)
+		if same || lookErr != nil {
+			return p, errors.Join(err, lookErr)
+		}
 	}
 }
 
@@ -156,8 +169,27 @@ type piece struct {
 	gaps     bool // offsets may jump
 }
 
-// next reads the bytes from the batch on that holds the next offset.
+// next reads the bytes from the batch on that holds the next offset. In a log that was opened read-only it makes sure that
+// they are not half of a log that a writer has replaced meanwhile.
 func (c *cursor) next() (p piece, err error) {
+	ctx := c.ctx
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	for {
+		before := c.l.visible.load().truncations
+		p, err = c.fetch()
+		if !c.l.opts.ReadOnly || errors.Is(err, ErrClosed) {
+			return p, err
+		}
+		same, lookErr := c.l.stillThere(ctx, before, err)
+		if same || lookErr != nil {
+			return p, errors.Join(err, lookErr)
+		}
+	}
+}
+
+func (c *cursor) fetch() (p piece, err error) {
 	for {
 		f, err := c.l.read(c.at, ReadOptions{MaxBytes: c.size, Isolation: TxnCommitted, MinOneMessage: true}, c.known)
 		if err != nil {

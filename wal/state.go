@@ -88,6 +88,7 @@ func (l *Log) slot() recovery.Slot {
 		Gaps:            l.gaps,
 		Mode:            l.opts.Sync,
 		GroupBound:      l.groupBound,
+		Changes:         l.changes,
 		BootID:          l.bootID,
 		Who:             l.who,
 	}

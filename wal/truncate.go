@@ -102,6 +102,7 @@ func (l *Log) truncate(offset int64) error {
 	}
 	l.setActive(s, pos, l.opts.Now())
 	l.end.offset, l.last = offset, last.Last
+	l.durable = last // in every mode: all that is left has been synced
 	l.epochs.TruncateFromEnd(offset)
 	return l.afterCut(min(l.ends.logStart, offset), offset)
 }
@@ -160,6 +161,7 @@ func (l *Log) announceCut(end place, last position) error {
 		l.checkpointed, l.snapshotOffset = last, -1
 	}
 	l.ends.truncations++
+	l.changes++
 	l.ends.recovery = min(l.ends.recovery, end.offset)
 	l.ends.end = end
 	l.publish()
@@ -200,6 +202,7 @@ func (l *Log) afterCut(logStart, end int64) error {
 		return err
 	}
 	l.ends.logStart = logStart
+	l.changes++ // whoever looked while it was going on looks again
 	if err := l.rebuildProducers(logStart, end); err != nil {
 		return err
 	}

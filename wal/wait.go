@@ -32,8 +32,10 @@ func (w *waiters) next() <-chan struct{} {
 
 // Wait returns when a record at offset can be read at the isolation level, that is, when the level's end lies above
 // offset, and above the whole batch that holds it. It returns ctx.Err() when the context ends before, ErrClosed when the
-// log is closed, ErrFailed when it failed and so will not grow, and the error of reading where the level ends.
+// log is closed, ErrFailed when it failed and so will not grow, and the error of reading where the level ends. In a log that
+// was opened read-only it looks for what the writer in another process has done, as Tail says.
 func (l *Log) Wait(ctx context.Context, offset int64, i Isolation) error {
+	var p pause
 	for {
 		changed := l.waiters.next()
 		e := l.visible.load()
@@ -52,6 +54,12 @@ func (l *Log) Wait(ctx context.Context, offset int64, i Isolation) error {
 		}
 		if err := l.failure(); err != nil {
 			return err
+		}
+		if l.opts.ReadOnly {
+			if err := l.awaitWriter(ctx, changed, &p); err != nil {
+				return err
+			}
+			continue
 		}
 		select {
 		case <-changed:

@@ -214,6 +214,13 @@ func (c *Cache) TruncateFromStart(start int64) (changed bool) {
 	return true
 }
 
+// Replace replaces all entries by those of another cache. The slice must not be changed afterwards.
+func (c *Cache) Replace(entries []Entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entries.Store(&entries)
+}
+
 // Clear removes all entries and reports whether there were any.
 func (c *Cache) Clear() (changed bool) {
 	c.mu.Lock()
