@@ -56,6 +56,14 @@
 // TruncateTo cuts the end, TruncateFullyAndStartAt everything. What was deleted does not come back, whenever the process or
 // the power ends.
 //
+// # Reading beside a writer
+//
+// A log that is opened with Options.ReadOnly takes no lock and changes nothing. It sees the log as it was at the open and
+// then, by Tail, Wait and Refresh, what a writer in another process makes of it. From a writer in SyncCommit it gets what is
+// on disk: an acknowledged record at once, in rare cases a second later. From the other modes it gets whole batches, which
+// a power cut may take back. After a crash it sees what the next writer will find, but for batches that were not
+// acknowledged. A broker tells nobody when it truncates or compacts: beside one, open anew after it did.
+//
 // # Recovery
 //
 // After Close nothing is read at the next open. After a crash what lies behind the last checkpoint is, at most about

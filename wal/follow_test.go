@@ -83,16 +83,17 @@ func (w *besideWriter) step() error {
 		w.note(info.FirstOffset, []Record{rec})
 		return err
 	case n < 72:
-		for _, t := range l.OpenTransactions() {
-			id, kind := t.ProducerID, record.Commit
-			if w.r.IntN(2) == 0 {
-				kind = record.Abort
-			}
-			note(fmt.Sprintf("%v of %d", kind, id))
-			_, err := l.AppendEndTxnMarker(record.Producer{ID: id}, record.EndTxnMarker{Type: kind}, MarkerAppend{})
-			return err
+		open := l.OpenTransactions()
+		if len(open) == 0 {
+			return nil
 		}
-		return nil
+		id, kind := open[0].ProducerID, record.Commit
+		if w.r.IntN(2) == 0 {
+			kind = record.Abort
+		}
+		note(fmt.Sprintf("%v of %d", kind, id))
+		_, err := l.AppendEndTxnMarker(record.Producer{ID: id}, record.EndTxnMarker{Type: kind}, MarkerAppend{})
+		return err
 	case n < 78:
 		note("roll")
 		return l.Roll()

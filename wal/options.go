@@ -129,8 +129,8 @@ type Options struct {
 	// recovery point, log start and clean mark from there, and implies PointInTime.
 	Compat bool
 
-	// ReadOnly opens without a lock and changes nothing, beside a running writer too. Damage does not keep it from
-	// opening: reads of the damaged offsets are errors, all others work.
+	// ReadOnly opens without a lock and changes nothing, beside a running writer too, which Tail, Wait and Refresh follow.
+	// Damage does not keep it from opening: reads of the damaged offsets are errors, all others work.
 	ReadOnly bool
 
 	// Logger gets life-cycle events, and Now is the clock; default: none, and time.Now. Both are called while locks of the log

@@ -19,6 +19,7 @@ import (
 type catOptions struct {
 	from, max               int64
 	json, uncommitted, skip bool
+	follow                  bool
 }
 
 func (a *app) catCommand() *cobra.Command {
@@ -32,7 +33,10 @@ As text a line holds offset, key and value with tabs in between. A backslash, a 
 printable is escaped as in Go (\\, \t, \n, \x1b); null is \N. With --json a line is an object with offset, timestamp, key,
 value and headers, which "append --format json" reads: bytes are a string where they are UTF-8, else {"base64": "…"}.
 
-Damage ends the output with exit status 1, unless --skip-damage goes on behind it.`,
+Damage ends the output with exit status 1, unless --skip-damage goes on behind it.
+
+With --follow it waits for what a writer appends, across rolls, deletions, truncations and restarts of the writer, until it
+is interrupted or has written --max records. From a writer that syncs each commit it shows what is on disk.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.cat(cmd.Context(), args[0], o) },
 	}
@@ -41,6 +45,7 @@ Damage ends the output with exit status 1, unless --skip-damage goes on behind i
 	f.Int64Var(&o.max, "max", -1, "most records to write; −1 is no limit")
 	f.BoolVar(&o.json, "json", false, "write JSON lines")
 	f.BoolVar(&o.uncommitted, "uncommitted", false, "also write records of aborted and of open transactions")
+	f.BoolVarP(&o.follow, "follow", "f", false, "wait for more; not with --uncommitted")
 	f.BoolVar(&o.skip, "skip-damage", false, "go on behind damage; the exit status is still 1")
 	return cmd
 }
@@ -48,6 +53,9 @@ Damage ends the output with exit status 1, unless --skip-damage goes on behind i
 func (a *app) cat(ctx context.Context, arg string, o catOptions) error {
 	if o.from < -1 || o.max < -1 {
 		return errors.New("--from and --max cannot be negative")
+	}
+	if o.follow && o.uncommitted {
+		return errors.New("--follow shows committed records only, it cannot go with --uncommitted")
 	}
 	t, err := a.findPartition(arg)
 	if err != nil {
@@ -107,7 +115,7 @@ func (c *catter) run(ctx context.Context) error {
 		}
 		fmt.Fprintf(c.a.err, "logtool: %s\n", escapeLines(err.Error()))
 		c.damaged = true
-		if from = next; from >= c.l.Offsets().LogEnd {
+		if from = next; from >= c.l.Offsets().LogEnd && !c.o.follow {
 			return errProblems
 		}
 	}
@@ -124,8 +132,11 @@ func (c *catter) until(ctx context.Context, from int64) (next int64, err error) 
 		return from, nil
 	}
 	seq := c.l.Records(from)
-	if c.o.uncommitted {
+	switch {
+	case c.o.uncommitted:
 		seq = uncommitted(c.l, from)
+	case c.o.follow:
+		seq = c.l.Tail(ctx, from)
 	}
 	for s, err := range seq {
 		var unreadable *wal.UnreadableError
@@ -137,6 +148,9 @@ func (c *catter) until(ctx context.Context, from int64) (next int64, err error) 
 		}
 		if err == nil {
 			err = c.write(&s)
+		}
+		if err == nil && c.o.follow && s.Offset+1 >= c.l.Offsets().LastStable {
+			err = c.w.Flush() // there is nothing more for now
 		}
 		if err != nil {
 			return 0, err
