@@ -22,7 +22,7 @@
 //
 // The broker's floor takes ready batches (package record builds and reads them) and is what a server of Kafka's
 // protocol, or a test double of one, is made of: AppendAsLeader, AppendAsFollower, AppendEndTxnMarker,
-// VerifyTransaction, Read at an Isolation, Wait, UpdateHighWatermark, OffsetForTimestamp, OffsetForLeaderEpoch,
+// VerifyTransaction, Read at an Isolation, Wait, UpdateHighWatermark, ListOffsets, OffsetForTimestamp, OffsetForLeaderEpoch,
 // Producers, ErrorCode. Both floors may be used on one log at the same time. On the simple floor segments roll by the
 // clock of the appends instead of the records' times, so that old or future times do not make a segment each.
 //

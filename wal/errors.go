@@ -38,6 +38,13 @@ var (
 	// ErrOutOfOrderSequence means a gap or an overlap in a producer's sequence; see producerstate.SequenceError.
 	ErrOutOfOrderSequence = producerstate.ErrOutOfOrderSequence
 
+	// ErrUnknownProducerID means a producer that the log does not know and that does not begin at 0, where
+	// Options.UnknownProducers refuses it.
+	ErrUnknownProducerID = producerstate.ErrUnknownProducerID
+
+	// ErrTransactionVersion means a marker whose transaction version is none of 0, 1 and 2.
+	ErrTransactionVersion = producerstate.ErrTransactionVersion
+
 	// ErrInvalidProducerEpoch means that a newer incarnation of the producer has written: the caller is a zombie.
 	ErrInvalidProducerEpoch = producerstate.ErrInvalidProducerEpoch
 
@@ -152,12 +159,14 @@ var protocolErrors = []struct {
 	{ErrOffsetOutOfRange, 1, "OFFSET_OUT_OF_RANGE"},
 	{ErrMessageTooLarge, 10, "MESSAGE_TOO_LARGE"},
 	{ErrBatchTooLarge, 18, "RECORD_LIST_TOO_LARGE"},
+	{ErrOffsetNotAvailable, 78, "OFFSET_NOT_AVAILABLE"},
 	{ErrInvalidTimestamp, 32, "INVALID_TIMESTAMP"},
 	{ErrOutOfOrderSequence, 45, "OUT_OF_ORDER_SEQUENCE_NUMBER"},
 	{ErrInvalidProducerEpoch, 47, "INVALID_PRODUCER_EPOCH"},
 	{ErrInvalidTxnState, 48, "INVALID_TXN_STATE"},
 	{ErrCoordinatorFenced, 52, "TRANSACTION_COORDINATOR_FENCED"},
 	{ErrUnsupportedCompression, 76, "UNSUPPORTED_COMPRESSION_TYPE"},
+	{ErrUnknownProducerID, 59, "UNKNOWN_PRODUCER_ID"},
 	{ErrInvalidRecord, 87, "INVALID_RECORD"},
 	{record.ErrMagic, 2, "CORRUPT_MESSAGE"},
 	{ErrUnsupportedVersion, 43, "UNSUPPORTED_FOR_MESSAGE_FORMAT"},

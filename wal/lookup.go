@@ -27,9 +27,12 @@ type TimestampOffset struct {
 	LeaderEpoch int32 // of its batch; record.NoPartitionLeaderEpoch if it is not known
 }
 
+// noTimestampOffset is the answer where there is none.
+var noTimestampOffset = TimestampOffset{Timestamp: record.NoTimestamp, Offset: noOffset, LeaderEpoch: record.NoPartitionLeaderEpoch}
+
 // OffsetForTimestamp returns the first record whose timestamp is ms, in milliseconds, or later, or answers one of the
 // special times. It is not found if there is no such record. Records below the log start do not count, those above the
-// high watermark do: a caller that serves an isolation level compares the answer with Offsets. Damage that is met on the
+// high watermark do (ListOffsets serves the isolation levels). Damage that is met on the
 // way is an error. It takes no lock. Kafka: UnifiedLog.fetchOffsetByTimestamp, which answers none where the log start
 // lies on the border of a segment and the one before still has later records, and which takes the greatest timestamp
 // from the indexes, even of records below the log start.
@@ -45,7 +48,7 @@ func (l *Log) OffsetForTimestamp(ms int64) (hit TimestampOffset, found bool, err
 }
 
 func (l *Log) offsetForTimestamp(ms int64, e *ends, set *segment.Set) (hit TimestampOffset, found bool, err error) {
-	hit = TimestampOffset{Timestamp: record.NoTimestamp, Offset: noOffset, LeaderEpoch: record.NoPartitionLeaderEpoch}
+	hit = noTimestampOffset
 	switch {
 	case ms == LatestTimestamp:
 		hit.Offset = e.end.offset
@@ -84,7 +87,7 @@ func (l *Log) offsetForTimestamp(ms int64, e *ends, set *segment.Set) (hit Times
 
 // newestRecord finds the first record that has the greatest timestamp.
 func (l *Log) newestRecord(e *ends, set *segment.Set) (best TimestampOffset, found bool, err error) {
-	best = TimestampOffset{Timestamp: record.NoTimestamp, Offset: noOffset, LeaderEpoch: record.NoPartitionLeaderEpoch}
+	best = noTimestampOffset
 	for s := range set.From(e.logStart) {
 		t, err := s.MaxTimestamp()
 		if err != nil {

@@ -82,8 +82,8 @@ func TestReconfigure(t *testing.T) {
 		t.Errorf("without verification: %v", err)
 	}
 	reconfigure(t, l, func(o *Options) { o.UnknownProducers = UnknownRefused })
-	if _, err := l.AppendAsLeader(producerBatch(t, 99, 0, 5, "x"), LeaderAppend{}); err == nil {
-		t.Error("an unknown producer with sequence 5 was taken")
+	if _, err := l.AppendAsLeader(producerBatch(t, 99, 0, 5, "x"), LeaderAppend{}); !errors.Is(err, ErrUnknownProducerID) {
+		t.Errorf("an unknown producer with sequence 5: %v", err)
 	}
 	reconfigure(t, l, func(o *Options) { o.UnknownProducers, o.ProducerIDExpiration = 0, time.Minute })
 	now = now.Add(time.Hour)
