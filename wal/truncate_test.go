@@ -3,9 +3,12 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/segment"
 )
 
@@ -141,5 +144,56 @@ func TestIncrementLogStartOffset(t *testing.T) {
 	}
 	if first := l.set.First().BaseOffset(); first > 12 {
 		t.Errorf("the first segment begins at %d", first)
+	}
+}
+
+// What a follower gets from below where its empty log begins is refused with the offsets that tell it how to go on.
+func TestAppendAsFollower_BelowTheStartOfAnEmptyLog(t *testing.T) {
+	l := openTest(t, t.TempDir(), Options{})
+	if err := l.TruncateFullyAndStartAt(7, 7); err != nil {
+		t.Fatal(err)
+	}
+	b := record.Batch(producerBatch(t, 1, 0, 0, "a", "b", "c"))
+	b.SetBaseOffset(4)
+	var e *UnexpectedOffsetError
+	if _, err := l.AppendAsFollower(b, 0); !errors.As(err, &e) || *e != (UnexpectedOffsetError{First: 4, Last: 6, LogEnd: 7}) {
+		t.Fatalf("%v", err)
+	}
+	if err := l.TruncateFullyAndStartAt(e.First, e.First); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := l.AppendAsFollower(b, 0); err != nil || info.FirstOffset != 4 || l.Offsets().LogEnd != 7 {
+		t.Errorf("%+v, %v, %+v", info, err, l.Offsets())
+	}
+}
+
+// Index files that belong to no segment say nothing.
+func TestOpen_IndexWithoutALog(t *testing.T) {
+	l := fill(t, Options{}, 3)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []segment.Kind{segment.KindOffsetIndex, segment.KindTimeIndex, segment.KindTxnIndex} {
+		if err := os.WriteFile(filepath.Join(l.dir, segment.FileName(kind, 5)), []byte("twelve bytes"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l = openTest(t, l.dir, Options{SegmentBytes: 200})
+	for i := range 5 { // a segment of that base comes to be
+		if _, err := l.AppendAsLeader(producerBatch(t, 7, 0, int32(3+i), "value"), LeaderAppend{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := l.set.Get(5); !ok {
+		t.Fatal("no segment begins at 5")
+	}
+	n := 0
+	for _, err := range l.Records(0) {
+		if n++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := l.Stats(); n != 8 || s.IndexSuspects != 0 {
+		t.Errorf("%d records, %+v", n, s)
 	}
 }
