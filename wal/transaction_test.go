@@ -437,3 +437,52 @@ func TestTransaction_Concurrent(t *testing.T) {
 		}
 	}
 }
+
+// A reader in another process sees a transaction when it is committed, and learns what it waits for.
+func TestTransaction_SeenByAReaderBeside(t *testing.T) {
+	for _, mode := range modes {
+		o := Options{Sync: mode}
+		w := openTest(t, t.TempDir(), o)
+		p := named(t, w, "p")
+		if err := begin(t, p, "a").Commit(); err != nil {
+			t.Fatal(err)
+		}
+		r := openTest(t, w.dir, Options{ReadOnly: true})
+		look := func(want ...string) {
+			t.Helper()
+			if err := errors.Join(w.Flush(), r.Refresh(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			sees(t, r, want...)
+		}
+		look("a")
+		txn := begin(t, p, "b", "c")
+		put(t, w, Record{Value: []byte("plain")})
+		look("a")
+		if h, held := r.HeldBack(); !held || h.Transaction.ProducerID != p.ID() || h.LastStable != 2 || h.HighWatermark != 5 {
+			t.Errorf("%v: held back: %v, %+v", mode, held, h)
+		}
+		if err := txn.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		look("a", "b", "c", "plain")
+		if h, held := r.HeldBack(); held {
+			t.Errorf("%v: held back: %+v", mode, h)
+		}
+		begin(t, p, "x")
+		look("a", "b", "c", "plain")
+		abandon(t, w)
+		w = openTest(t, w.dir, o)
+		put(t, w, Record{Value: []byte("behind")})
+		look("a", "b", "c", "plain", "behind")
+		if _, err := r.AbortTransaction(p.ID()); !errors.Is(err, ErrReadOnly) {
+			t.Errorf("%v: a reader that aborts: %v", mode, err)
+		}
+		if _, err := r.Pin(0, "x"); !errors.Is(err, ErrReadOnly) {
+			t.Errorf("%v: a reader that pins: %v", mode, err)
+		}
+		if plan, err := r.ExplainRetention(time.Now()); err != nil || len(plan) != 1 {
+			t.Errorf("%v: a reader that asks: %+v, %v", mode, plan, err)
+		}
+	}
+}
