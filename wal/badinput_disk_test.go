@@ -14,9 +14,9 @@ import (
 
 // fillDisk appends to a log on a disk of the given size until it is full. It returns the simulation with the log open, and
 // the error of the append that found no room, nil if all of them did.
-func fillDisk(mode SyncMode, capacity int64, steps int) (s *simulation, m *vfstest.Mem, full error, err error) {
+func fillDisk(mode SyncMode, preallocate bool, capacity int64, steps int) (s *simulation, m *vfstest.Mem, full error, err error) {
 	s = newSimulation(99, mode)
-	s.opts.SegmentBytes, s.opts.CheckpointBytes = 8<<10, 5<<10
+	s.opts.SegmentBytes, s.opts.CheckpointBytes, s.opts.Preallocate = 8<<10, 5<<10, preallocate
 	m = vfstest.NewMem()
 	s.fsys = m
 	if err = errors.Join(m.MkdirAll("/data", 0o755), m.SyncDir("/"), s.openLog()); err != nil {
@@ -42,12 +42,16 @@ func fillDisk(mode SyncMode, capacity int64, steps int) (s *simulation, m *vfste
 // On a full disk an append is refused by an error that says so, and leaves log and producers as they were. The log can be
 // read, refuses the next append in the same way, and takes it when there is room again, without being opened anew.
 func TestBadInput_FullDisk(t *testing.T) {
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
+	for i := range 2 * len(modes) {
+		mode, preallocate, step := modes[i%len(modes)], i >= len(modes), int64(512)
+		if preallocate {
+			step = 1536
+		}
+		t.Run(fmt.Sprint(mode, ", preallocated ", preallocate), func(t *testing.T) {
 			t.Parallel()
 			hits := 0
-			for capacity := int64(0); ; capacity += 512 {
-				s, m, full, err := fillDisk(mode, capacity, 120)
+			for capacity := int64(0); ; capacity += step {
+				s, m, full, err := fillDisk(mode, preallocate, capacity, 120)
 				if err != nil {
 					t.Fatalf("capacity %d: %v", capacity, err)
 				}

@@ -165,7 +165,7 @@ func (l *Log) writePair(f *producerstate.Frozen, last record.Identity) error {
 	return err
 }
 
-// dirSyncs notes whether a sync of a directory has failed.
+// dirSyncs notes whether a sync of a directory was begun and has failed.
 type dirSyncs struct {
 	vfs.FS
 	failed bool
@@ -174,7 +174,7 @@ type dirSyncs struct {
 // SyncDir implements vfs.FS.
 func (d *dirSyncs) SyncDir(dir string) error {
 	err := d.FS.SyncDir(dir)
-	d.failed = d.failed || err != nil
+	d.failed = d.failed || err != nil && !outOfFiles(err)
 	return err
 }
 

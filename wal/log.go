@@ -52,6 +52,7 @@ type Log struct {
 	jitter      time.Duration // taken off its greatest age; guarded by mu
 	reserved    int64         // bytes of its file that have space; guarded by mu
 	reserveStep int64         // guarded by mu
+	undone      bool          // a roll was undone, and that is not durable yet; guarded by mu
 
 	pending group  // guarded by mu
 	spare   []byte // buffer of the group before; guarded by mu

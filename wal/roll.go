@@ -7,9 +7,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"syscall"
 	"time"
 
-	"github.com/oncelog/oncelog/internal/vfs"
 	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/segment"
 )
@@ -79,6 +79,9 @@ func (l *Log) firstTimestamp() int64 {
 
 // makeRoom rolls if the append needs it. The caller holds mu and in SyncCommit has drained.
 func (l *Log) makeRoom(w *write) error {
+	if err := l.syncUndone(); err != nil {
+		return err
+	}
 	if !l.needsRoll(w) {
 		return nil
 	}
@@ -172,17 +175,13 @@ func (l *Log) replaceEmpty(now time.Time) error {
 	return nil
 }
 
-// notCreated is the end of a roll that could not begin a segment. If that was for a full disk and the files are gone
-// again, for good, nothing has changed and the next append tries once more. The caller holds mu.
+// notCreated is the end of a roll that could not begin a segment: the disk is full, say, or the process has no file
+// descriptor left. If its files are gone again, for good, nothing has changed and the next append tries once more. The
+// caller holds mu.
 func (l *Log) notCreated(base int64, err error) error {
 	err = fmt.Errorf("wal: roll: %w", err)
-	if l.failure() == nil && errors.Is(err, vfs.ErrNoSpace) {
-		_, left := l.fsys.Stat(filepath.Join(l.dir, segment.FileName(segment.KindLog, base)))
-		if errors.Is(left, fs.ErrNotExist) {
-			left = l.fsys.SyncDir(l.dir)
-		} else if left == nil {
-			left = fs.ErrExist
-		}
+	if l.failure() == nil {
+		left := l.noneLeft(base)
 		if left == nil {
 			return err
 		}
@@ -192,23 +191,70 @@ func (l *Log) notCreated(base int64, err error) error {
 	return l.failure()
 }
 
+// syncUndone makes the undoing of a roll durable where that could not be done at once. The caller holds mu.
+func (l *Log) syncUndone() error {
+	if !l.undone {
+		return nil
+	}
+	err := l.fsys.SyncDir(l.dir)
+	switch {
+	case err == nil:
+		l.undone = false
+	case outOfFiles(err):
+		return fmt.Errorf("wal: append: %w", err)
+	default:
+		l.fail(fmt.Errorf("wal: append: %w", err))
+		return l.failure()
+	}
+	return nil
+}
+
+// outOfFiles tells whether an error says that a file could not be opened for want of a descriptor. Then nothing was done.
+func outOfFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+// noneLeft makes sure that no file of a segment is there. Index files alone would be overwritten, but a broker that finds
+// them takes them for those of a log file that was lost.
+func (l *Log) noneLeft(base int64) error {
+	for _, kind := range [...]segment.Kind{segment.KindLog, segment.KindOffsetIndex, segment.KindTimeIndex, segment.KindTxnIndex} {
+		path := filepath.Join(l.dir, segment.FileName(kind, base))
+		if _, err := l.fsys.Stat(path); err == nil {
+			return &fs.PathError{Op: "roll", Path: path, Err: fs.ErrExist}
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	err := l.fsys.SyncDir(l.dir)
+	if outOfFiles(err) {
+		l.undone, err = true, nil // before the next append
+	}
+	return err
+}
+
 // createSegment makes the files of a segment and their names durable. Index files that an earlier life of the same base
-// offset left behind are removed first: they are derived.
+// offset left behind are removed first: they are derived. A directory that cannot be synced ends the log.
 func (l *Log) createSegment(base int64) (*segment.Segment, error) {
 	c := l.segmentConfig()
-	next, err := segment.Create(l.fsys, l.dir, base, c)
+	fsys := &dirSyncs{FS: l.fsys}
+	next, err := segment.Create(fsys, l.dir, base, c)
 	if errors.Is(err, fs.ErrExist) {
 		if err := segment.RemoveIndexes(l.fsys, l.dir, base); err != nil {
 			return nil, err
 		}
-		next, err = segment.Create(l.fsys, l.dir, base, c)
+		next, err = segment.Create(fsys, l.dir, base, c)
+	}
+	if err == nil {
+		if err = fsys.SyncDir(l.dir); err != nil {
+			err = errors.Join(err, next.Close())
+		}
+	}
+	if err != nil && fsys.failed {
+		l.fail(fmt.Errorf("wal: roll: %w", err))
+		return nil, l.failure()
 	}
 	if err != nil {
 		return nil, err
-	}
-	if err := l.fsys.SyncDir(l.dir); err != nil {
-		l.fail(fmt.Errorf("wal: roll: %w", errors.Join(err, next.Close())))
-		return nil, l.failure()
 	}
 	return next, nil
 }
