@@ -68,7 +68,7 @@ type Facts struct {
 	Untrue   bool     // Us: a sync had failed, or reading past the page cache gave other bytes
 	Below    bool     // P lies below the durable end (Us), or below Kafka's recovery point (Another)
 	Rest     Rest
-	Beyond   bool // Us, SyncCommit: a byte other than zero lies at or behind P plus the group bound
+	Beyond   bool // Us: a byte other than zero lies where the write that was interrupted at P cannot have put one
 	Later    Later
 }
 
@@ -188,7 +188,7 @@ var table = []row{
 		writer: byUs, unsynced: no, verdict: Damage,
 		why: "bytes behind the first bad one were written after it had been synced"},
 	{name: "unsynced writer, same boot, torn append",
-		writer: byUs, unsynced: yes, trusted: yes, rest: rests(RestGarbage), later: laters(LaterNone), verdict: Cut,
+		writer: byUs, unsynced: yes, trusted: yes, rest: rests(RestGarbage), beyond: no, later: laters(LaterNone), verdict: Cut,
 		why: "the process ended inside an append; the page cache keeps everything before it"},
 	{name: "unsynced writer, same boot, batches behind a hole",
 		writer: byUs, unsynced: yes, trusted: yes, verdict: Damage,
@@ -275,7 +275,7 @@ func (f Facts) String() string {
 	w = append(w, pick(f.Below, "below the promised end", "above the promised end"))
 	w = append(w, [...]string{"nothing follows", "zeros follow", "garbage follows", "a plausible batch follows"}[f.Rest])
 	if f.Beyond {
-		w = append(w, "beyond one group")
+		w = append(w, "beyond one write")
 	}
 	w = append(w, [...]string{"no later segment", "next segment fits", "next segment does not fit"}[f.Later])
 	return strings.Join(w, ", ")

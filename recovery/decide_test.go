@@ -56,7 +56,7 @@ func want(f Facts) Verdict {
 	if !f.SameBoot || f.Untrue {
 		return CutLater
 	}
-	if f.Rest == RestGarbage && f.Later == LaterNone {
+	if f.Rest == RestGarbage && f.Later == LaterNone && !f.Beyond {
 		return Cut
 	}
 	return Damage

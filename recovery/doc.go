@@ -26,8 +26,8 @@
 //	we wrote, SyncCommit, nothing at or behind P + group bound,   torn group: cut
 //	  no later segment
 //	we wrote, SyncCommit, otherwise                               damage
-//	we wrote, unsynced modes, same boot, nothing plausible        torn append: cut
-//	  behind P, no later segment
+//	we wrote, unsynced modes, same boot, the batch at P is not    torn append: cut
+//	  there to its end, nothing behind it, no later segment
 //	the same, otherwise                                           damage
 //	we wrote, unsynced modes, the cache was lost                  cut, later segments too
 //	another program wrote, nothing plausible behind P, no later   torn tail: cut

@@ -338,12 +338,39 @@ func (w *scanner) facts(s, next *segment.Segment, t segment.Tail) (Facts, error)
 	if found || err != nil {
 		f.Rest = RestPlausible
 	}
-	if l.us && l.slot.Mode == SyncCommit {
-		if _, f.Beyond, err = s.FirstNonZero(l.groupEnd(t.Position), segment.ToEnd); err != nil {
-			return f, fmt.Errorf("recovery: %w", err)
+	if l.us {
+		f.Beyond, err = w.beyond(s, t)
+	}
+	return f, err
+}
+
+// beyond tells whether bytes lie where the write that was interrupted at t cannot have put them.
+func (w *scanner) beyond(s *segment.Segment, t segment.Tail) (beyond bool, err error) {
+	reach := w.l.groupEnd(t.Position)
+	if w.l.slot.Mode != SyncCommit {
+		if reach, err = w.appendEnd(s, t.Position); err != nil {
+			return false, err
 		}
 	}
-	return f, nil
+	if _, beyond, err = s.FirstNonZero(reach, segment.ToEnd); err != nil {
+		return false, fmt.Errorf("recovery: %w", err)
+	}
+	return beyond, nil
+}
+
+// appendEnd is the first byte that an append which the end of the process interrupted in the batch at position has left as
+// it was, which is a zero. What is written is a beginning of the batch, so its last byte is missing, zeros that would be
+// there anyway apart; nothing is behind it. Where the head of the batch is not one that an append writes, nothing is known.
+func (w *scanner) appendEnd(s *segment.Segment, position int64) (int64, error) {
+	size, err := s.FileSize()
+	if err != nil {
+		return 0, fmt.Errorf("recovery: %w", err)
+	}
+	h, believed, err := w.headAt(s, position, size)
+	if err != nil || !believed || h.size > size-position {
+		return segment.ToEnd, err
+	}
+	return position + h.size - 1 - h.zeros, nil
 }
 
 // groupEnd is the first byte that a group which began at or below position cannot have touched. A device writes whole
@@ -488,8 +515,9 @@ func (w *scanner) damage(s, next *segment.Segment, t segment.Tail, f Finding, r 
 }
 
 // plausible looks behind a bad place for a batch that a writer can have put there: whole, with a good checksum, and with
-// the offset that it must have. Where the head of the bad batch itself can be believed, that is the one behind it, and
-// no other: a batch that somebody stored inside a record's value is not evidence.
+// an offset that can come there. Where the head of the bad batch itself can be believed, that is the one behind it, or
+// lies behind its end: damage may have hit several in a row, but a batch that somebody stored inside a record's value is
+// not evidence.
 func (w *scanner) plausible(s *segment.Segment, t segment.Tail) (pos int64, found bool, err error) {
 	size, err := s.FileSize()
 	if err != nil || t.Kind == segment.CleanEnd || t.Kind == segment.ZeroTail {
@@ -506,17 +534,16 @@ func (w *scanner) plausible(s *segment.Segment, t segment.Tail) (pos int64, foun
 			return true
 		case believed && h.Position < t.Position+bad.size:
 			return false
-		case believed || gaps:
-			return gaps && h.BaseOffset >= w.at.Offset
 		}
-		return h.BaseOffset >= w.at.Offset && h.BaseOffset-w.at.Offset <= segment.MaxRelativeOffset
+		return h.BaseOffset >= w.at.Offset && (gaps || h.BaseOffset-w.at.Offset <= segment.MaxRelativeOffset)
 	})
 }
 
 // head is what the first bytes of a bad batch claim.
 type head struct {
-	size int64 // bytes
-	next int64 // offset behind its last record
+	size  int64 // bytes
+	next  int64 // offset behind its last record
+	zeros int64 // its last bytes that are zeros as far as its format goes, whatever the records are
 }
 
 // headAt reads the head of the bad batch, and tells whether it can be believed: it has the offset that is expected, and
@@ -542,7 +569,14 @@ func (w *scanner) headAt(s *segment.Segment, pos, size int64) (h head, believed 
 		base != w.at.Offset && !misplaced && !(w.l.gaps && base > w.at.Offset) {
 		return h, false, nil
 	}
-	return head{size: length + record.LogOverhead, next: base + delta + 1}, true, nil
+	h = head{size: length + record.LogOverhead, next: base + delta + 1}
+	switch record.Attributes(binary.BigEndian.Uint16(b[21:])).Compression() {
+	case record.None, record.Gzip: // no headers of the last record; the length of what was compressed
+		h.zeros = 1
+	case record.LZ4: // the mark of the end
+		h.zeros = 4
+	}
+	return h, true, nil
 }
 
 func (w *scanner) wholeAt(s *segment.Segment, pos int64) bool {

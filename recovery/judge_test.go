@@ -158,6 +158,17 @@ func (d *dirBuilder) flip(batch int) {
 	d.files[id.SegmentBase][id.Position+70] ^= 1
 }
 
+// zero overwrites from one byte of a batch to one of a later batch in the same segment.
+func (d *dirBuilder) zero(batch int, at int64, last int, to int64) {
+	from := d.place[batch]
+	p := d.files[from.SegmentBase]
+	end := int64(len(p))
+	if last < len(d.place) {
+		end = d.place[last].Position + to
+	}
+	clear(p[from.Position+at : end])
+}
+
 func garbage(n int) []byte {
 	p := make([]byte, n)
 	for i := range p {
@@ -171,6 +182,7 @@ func TestJudge_Directories(t *testing.T) {
 	commit := func() *Slot { return &Slot{Mode: SyncCommit, BootID: "other"} }
 	none := func(boot string) *Slot { return &Slot{Mode: SyncNone, BootID: boot} }
 	two := [][]int{{2, 2, 2}, {2, 2}}
+	five := [][]int{{2, 2, 2}, {2, 2, 2, 2, 2}}
 	for _, c := range []struct {
 		name  string
 		spec  dirSpec
@@ -213,6 +225,30 @@ func TestJudge_Directories(t *testing.T) {
 			"unsynced writer, same boot, torn append", 10, 70, ""},
 		{"hole, same boot", dirSpec{segments: two, slot: none("same"), durable: 3, recovery: 3, damage: func(d *dirBuilder) { d.flip(3) }},
 			"unsynced writer, same boot, batches behind a hole", -1, 0, "something changed the bytes"},
+		{"zeros over the end of a batch and the head of the next, same boot", dirSpec{segments: five, slot: none("same"), durable: 3, recovery: 3,
+			damage: func(d *dirBuilder) { d.zero(4, 150, 5, 90) }},
+			"unsynced writer, same boot, batches behind a hole", -1, 0, "something changed the bytes"},
+		{"the same over three batches", dirSpec{segments: five, slot: none("same"), durable: 3, recovery: 3,
+			damage: func(d *dirBuilder) { d.zero(3, 150, 6, 0) }},
+			"unsynced writer, same boot, batches behind a hole", -1, 0, ""},
+		{"the same up to the last batch", dirSpec{segments: five, slot: none("same"), durable: 3, recovery: 3,
+			damage: func(d *dirBuilder) { d.zero(6, 150, 7, 90) }},
+			"unsynced writer, same boot, batches behind a hole", -1, 0, ""},
+		{"the last batch is there to its end and not what was written, same boot", dirSpec{segments: five, slot: none("same"), durable: 3, recovery: 3,
+			damage: func(d *dirBuilder) { d.flip(7) }},
+			"unsynced writer, same boot, batches behind a hole", -1, 0, ""},
+		{"the same, with reserved zeros behind it", dirSpec{segments: five, slot: none("same"), durable: 3, recovery: 3,
+			damage: func(d *dirBuilder) { d.flip(7); d.add(make([]byte, 5000)...) }},
+			"unsynced writer, same boot, batches behind a hole", -1, 0, ""},
+		{"the end of the last batch is not there, same boot", dirSpec{segments: five, slot: none("same"), durable: 3, recovery: 3,
+			damage: func(d *dirBuilder) { d.zero(7, 150, 8, 0); d.add(make([]byte, 5000)...) }},
+			"unsynced writer, same boot, torn append", 14, 150, ""},
+		{"the file ends before the last batch does, same boot", dirSpec{segments: five, slot: none("same"), durable: 3, recovery: 3,
+			damage: func(d *dirBuilder) { base, p := d.last(); d.files[base] = p[:len(p)-2] }},
+			"unsynced writer, same boot, torn append", 14, 277, ""},
+		{"zeros over the end of a batch and the head of the next, a sync had failed", dirSpec{segments: five,
+			slot: &Slot{Mode: SyncNone, BootID: "same", SyncFailed: true}, durable: 3, recovery: 3,
+			damage: func(d *dirBuilder) { d.zero(6, 150, 7, 90) }}, "unsynced writer, cache lost", 12, 557, ""},
 		{"hole, another boot", dirSpec{segments: two, slot: none("other"), durable: 3, recovery: 3, damage: func(d *dirBuilder) { d.flip(3) }},
 			"unsynced writer, cache lost", 6, 557, ""},
 		{"hole and later segments, another boot", dirSpec{segments: [][]int{{2, 2}, {2}, {2}}, slot: none("other"), durable: 1, recovery: 1, damage: func(d *dirBuilder) { d.flip(1) }},
