@@ -99,10 +99,8 @@ func (l *loader) refuseOrAct(j *judgement) error {
 // segments, the last one first, then the bytes at the end of a file, so that whatever a crash interrupts leaves a log
 // that ends somewhere, with less behind it. The state file is written when all of it is done.
 func (l *loader) act(j *judgement) error {
-	for i := range j.cuts {
-		if err := l.keep(&j.cuts[i]); err != nil {
-			return err
-		}
+	if err := l.keepAll(j.cuts); err != nil {
+		return err
 	}
 	if err := l.removeSnapshotsAbove(j.end.Offset); err != nil {
 		return err
@@ -135,43 +133,49 @@ func (l *loader) act(j *judgement) error {
 	return nil
 }
 
-// keep copies what a cut will take away. Zeros at the end go before that: on a full disk the space they hold is what the
-// copy needs.
-func (l *loader) keep(c *cut) error {
+// keepAll copies what the cuts will take away. Where one of the copies cannot be made, for want of space say, all are
+// given up: nothing has changed then.
+func (l *loader) keepAll(cuts []cut) error {
+	var made []string
+	for i := range cuts {
+		name, err := l.keep(&cuts[i])
+		if name != "" {
+			made = append(made, name)
+		}
+		if err == nil {
+			continue
+		}
+		for _, name := range made {
+			err = errors.Join(err, l.fsys.Remove(filepath.Join(l.p.Dir, name)))
+		}
+		return err
+	}
+	return nil
+}
+
+// keep copies what a cut will take away, and returns the name of the copy. Zeros are not kept where they are all there is.
+func (l *loader) keep(c *cut) (name string, err error) {
 	from := c.position
 	if c.whole {
 		from = 0
 	}
 	size, err := c.segment.FileSize()
 	if err != nil {
-		return fmt.Errorf("recovery: %w", err)
+		return "", fmt.Errorf("recovery: %w", err)
 	}
-	end, err := lastNonZero(c.segment, from, size)
-	if err != nil {
-		return err
+	if c.finding < 0 {
+		l.report.BytesTrimmed += size - from
+		return "", nil
 	}
-	if end < size && !c.whole {
-		f, err := c.segment.File()
-		if err == nil {
-			err = f.Truncate(end)
-		}
-		if err != nil {
-			return fmt.Errorf("recovery: %w", err)
-		}
-		l.report.BytesTrimmed += size - end
+	if name, err = keepCopy(l.fsys, l.p.Dir, c.segment, from, size); err != nil {
+		return "", err
 	}
-	name, n, err := keepCopy(l.fsys, l.p.Dir, c.segment, from, end)
-	if err != nil {
-		return err
-	}
-	l.report.BytesCut += n
+	l.report.BytesCut += size - from
 	if name != "" {
 		l.report.CutFiles++
 	}
-	if c.finding >= 0 {
-		l.report.Findings[c.finding].Kept = name
-	}
-	return nil
+	l.report.Findings[c.finding].Kept = name
+	return name, nil
 }
 
 func (l *loader) cutFile(c *cut) error {

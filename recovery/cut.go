@@ -14,20 +14,27 @@ import (
 const copyStep = 1 << 20
 
 // keepCopy copies the bytes [from, to) of a segment's log file into a file of its own in the directory and makes that
-// durable. Zeros at the end are not copied. It returns the name, which is empty if there was nothing but zeros, and the
-// number of bytes copied. A disk too full for the copy is an error: nothing is cut that was not kept.
-func keepCopy(fsys vfs.FS, dir string, s *segment.Segment, from, to int64) (name string, n int64, err error) {
-	to, err = lastNonZero(s, from, to)
-	if err != nil || to == from {
-		return "", 0, err
+// durable. Zeros at the end, which may be space that was reserved, take none in the copy. It returns the name, which is
+// empty if there was no byte. A disk too full for the copy is an error, and leaves nothing behind: nothing is cut that was
+// not kept.
+func keepCopy(fsys vfs.FS, dir string, s *segment.Segment, from, to int64) (name string, err error) {
+	if from == to {
+		return "", nil
+	}
+	end, err := lastNonZero(s, from, to)
+	if err != nil {
+		return "", err
 	}
 	f, name, err := createCut(fsys, dir, s.BaseOffset(), from)
 	if err != nil {
-		return "", 0, err
+		return "", err
 	}
 	src, err := s.File()
 	if err == nil {
-		err = copyRange(f, src, from, to)
+		err = copyRange(f, src, from, end)
+	}
+	if err == nil {
+		err = f.Truncate(to - from)
 	}
 	if err == nil {
 		err = f.Sync()
@@ -37,10 +44,10 @@ func keepCopy(fsys vfs.FS, dir string, s *segment.Segment, from, to int64) (name
 		err = fsys.SyncDir(dir)
 	}
 	if err != nil {
-		return "", 0, fmt.Errorf("recovery: keep a copy of %d bytes of %s before cutting: %w", to-from, s.Path(),
+		return "", fmt.Errorf("recovery: keep a copy of %d bytes of %s before cutting: %w", to-from, s.Path(),
 			errors.Join(err, fsys.Remove(filepath.Join(dir, name))))
 	}
-	return name, to - from, nil
+	return name, nil
 }
 
 // createCut makes a new file; earlier cuts at the same place keep theirs.

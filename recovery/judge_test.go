@@ -188,7 +188,7 @@ func TestJudge_Directories(t *testing.T) {
 		spec  dirSpec
 		row   string // of the first finding that has one; empty if there is none
 		end   int64  // of the log; −1 refused
-		cut   int64  // bytes kept aside; the last byte of a test batch is a zero, which is not copied
+		cut   int64  // bytes kept aside, which are all that are cut
 		about string // part of the refusal
 	}{
 		{"nothing behind the recovery point", dirSpec{segments: two, slot: commit(), durable: 5, recovery: 5}, "", 10, 0, ""},
@@ -242,21 +242,21 @@ func TestJudge_Directories(t *testing.T) {
 			"unsynced writer, same boot, batches behind a hole", -1, 0, ""},
 		{"the end of the last batch is not there, same boot", dirSpec{segments: five, slot: none("same"), durable: 3, recovery: 3,
 			damage: func(d *dirBuilder) { d.zero(7, 150, 8, 0); d.add(make([]byte, 5000)...) }},
-			"unsynced writer, same boot, torn append", 14, 150, ""},
+			"unsynced writer, same boot, torn append", 14, 5279, ""},
 		{"the file ends before the last batch does, same boot", dirSpec{segments: five, slot: none("same"), durable: 3, recovery: 3,
 			damage: func(d *dirBuilder) { base, p := d.last(); d.files[base] = p[:len(p)-2] }},
 			"unsynced writer, same boot, torn append", 14, 277, ""},
 		{"zeros over the end of a batch and the head of the next, a sync had failed", dirSpec{segments: five,
 			slot: &Slot{Mode: SyncNone, BootID: "same", SyncFailed: true}, durable: 3, recovery: 3,
-			damage: func(d *dirBuilder) { d.zero(6, 150, 7, 90) }}, "unsynced writer, cache lost", 12, 557, ""},
+			damage: func(d *dirBuilder) { d.zero(6, 150, 7, 90) }}, "unsynced writer, cache lost", 12, 558, ""},
 		{"hole, another boot", dirSpec{segments: two, slot: none("other"), durable: 3, recovery: 3, damage: func(d *dirBuilder) { d.flip(3) }},
-			"unsynced writer, cache lost", 6, 557, ""},
+			"unsynced writer, cache lost", 6, 558, ""},
 		{"hole and later segments, another boot", dirSpec{segments: [][]int{{2, 2}, {2}, {2}}, slot: none("other"), durable: 1, recovery: 1, damage: func(d *dirBuilder) { d.flip(1) }},
-			"unsynced writer, cache lost", 2, 834, ""},
+			"unsynced writer, cache lost", 2, 837, ""},
 		{"hole, same boot, a sync had failed", dirSpec{segments: two, slot: &Slot{Mode: SyncNone, BootID: "same", SyncFailed: true}, durable: 3, recovery: 3,
-			damage: func(d *dirBuilder) { d.flip(3) }}, "unsynced writer, cache lost", 6, 557, ""},
+			damage: func(d *dirBuilder) { d.flip(3) }}, "unsynced writer, cache lost", 6, 558, ""},
 		{"interrupted truncation", dirSpec{segments: [][]int{{2, 2}, {2}, {2}}, slot: &Slot{Mode: SyncCommit, Cutting: true}, durable: 2, recovery: 1,
-			damage: func(d *dirBuilder) { delete(d.files, 4) }}, "synced writer, interrupted cut", 4, 278, ""},
+			damage: func(d *dirBuilder) { delete(d.files, 4) }}, "synced writer, interrupted cut", 4, 279, ""},
 		{"segment gone below the durable end", dirSpec{segments: [][]int{{2, 2}, {2}, {2}}, slot: commit(), durable: 4, recovery: 1,
 			damage: func(d *dirBuilder) { delete(d.files, 4) }}, "below the promised end", -1, 0, "next segment starts at offset 6"},
 		{"segment of the recovery point gone", dirSpec{segments: [][]int{{2, 2}, {2}, {2}}, slot: commit(), durable: 4, recovery: 3,
@@ -269,7 +269,7 @@ func TestJudge_Directories(t *testing.T) {
 			"another writer, batches behind a hole", -1, 0, "crc at byte 17"},
 		{"another program, gap between batches", dirSpec{segments: two, damage: func(d *dirBuilder) { d.add(testBatch(d.t, 500, 1, nil)...) }}, "", 501, 0, ""},
 		{"ours, gap between batches", dirSpec{segments: two, slot: commit(), durable: 5, recovery: 3, damage: func(d *dirBuilder) { d.add(testBatch(d.t, 500, 1, nil)...) }},
-			"synced writer, torn group", 10, 67, ""},
+			"synced writer, torn group", 10, 68, ""},
 		{"a state file that another program has outlived", dirSpec{segments: two, slot: &Slot{Mode: SyncCommit, Who: [2]uint64{otherWriter}}, durable: 5, recovery: 5,
 			damage: func(d *dirBuilder) { d.add(garbage(70)...) }}, "another writer, torn tail", 10, 70, ""},
 	} {
@@ -362,7 +362,7 @@ func equalFiles(a, b map[string][]byte) bool {
 	return true
 }
 
-// checkKept wants the bytes that were cut in files of their own, but for zeros at the end.
+// checkKept wants the bytes that were cut in files of their own, every one of them.
 func checkKept(t *testing.T, d *dirBuilder, before map[string][]byte, want int64) {
 	t.Helper()
 	kept := int64(0)
@@ -432,27 +432,24 @@ func TestInspect_ChangesNothing(t *testing.T) {
 	}
 }
 
-// On a full disk the zeros behind a torn tail go first: the space they hold is what the copy needs.
-func TestAct_FullDiskFreesTheReservationFirst(t *testing.T) {
-	d := build(t, dirSpec{segments: [][]int{{2, 2}}, slot: &Slot{Mode: SyncCommit}, durable: 2, recovery: 2,
-		damage: func(d *dirBuilder) { d.add(garbage(600)...); d.add(make([]byte, 64<<10)...) }})
-	d.fsys.SetCapacity(d.fsys.Used())
-	s, err := Load(context.Background(), d.fsys, params(d.fsys, TolerateTornTail))
-	if err != nil || s.End.Offset != 4 || s.Report.BytesCut != 600 {
-		t.Errorf("%v", err)
-	}
-}
-
-// Without room for the copy nothing is cut.
-func TestAct_NoRoomForTheCopy(t *testing.T) {
-	d := build(t, dirSpec{segments: [][]int{{2, 2}}, slot: &Slot{Mode: SyncCommit}, durable: 2, recovery: 2,
-		damage: func(d *dirBuilder) { d.add(garbage(9000)...) }})
-	before := snapshotOf(t, d.fsys)
-	d.fsys.SetCapacity(d.fsys.Used())
-	if _, err := Load(context.Background(), d.fsys, params(d.fsys, TolerateTornTail)); !errors.Is(err, vfs.ErrNoSpace) {
-		t.Errorf("full disk: %v", err)
-	}
-	if after := snapshotOf(t, d.fsys); !bytes.Equal(before[segment.FileName(segment.KindLog, 0)], after[segment.FileName(segment.KindLog, 0)]) {
-		t.Error("bytes were cut that were not kept")
+// Without room for all copies nothing is changed, and with room the same open works.
+func TestAct_NoRoomForTheCopies(t *testing.T) {
+	for _, room := range []int64{0, 1 << 10, 5 << 10} {
+		d := build(t, dirSpec{segments: [][]int{{2, 2}, {50}, {2}}, slot: &Slot{Mode: SyncNone, BootID: "other"}, durable: 1, recovery: 1,
+			damage: func(d *dirBuilder) { d.flip(1); d.add(make([]byte, 64<<10)...) }})
+		before := snapshotOf(t, d.fsys)
+		d.fsys.SetCapacity(d.fsys.Used() + room)
+		if _, err := Load(context.Background(), d.fsys, params(d.fsys, TolerateTornTail)); !errors.Is(err, vfs.ErrNoSpace) {
+			t.Errorf("room for %d bytes: %v", room, err)
+		}
+		if after := snapshotOf(t, d.fsys); !equalFiles(before, after) {
+			t.Errorf("room for %d bytes: the directory changed", room)
+		}
+		d.fsys.SetCapacity(0)
+		s, err := Load(context.Background(), d.fsys, params(d.fsys, TolerateTornTail))
+		if err != nil || s.End.Offset != 2 {
+			t.Fatal(err)
+		}
+		checkKept(t, d, before, s.Report.BytesCut)
 	}
 }

@@ -234,7 +234,7 @@ func (l *loader) kafkaDelete(s *segment.Segment) error {
 	l.segments = l.segments.Without(base)
 	if !l.p.Compat {
 		i := len(l.report.Findings) - 1
-		if err := l.keep(&cut{segment: s, whole: true, finding: i}); err != nil {
+		if _, err := l.keep(&cut{segment: s, whole: true, finding: i}); err != nil {
 			return err
 		}
 		if err := producerstate.RemovePair(l.fsys, l.p.Dir, base); err != nil {
@@ -278,8 +278,11 @@ func (l *loader) kafkaEmpty(s *segment.Segment, why error) (int64, error) {
 // a crash in between must not leave them behind a segment that looks whole.
 func (l *loader) kafkaCut(s *segment.Segment, pos int64) error {
 	c := cut{segment: s, position: pos, finding: len(l.report.Findings) - 1}
+	if l.report.Findings[c.finding].Decision == TrimZeros {
+		c.finding = -1
+	}
 	if !l.p.Compat {
-		if err := l.keep(&c); err != nil {
+		if _, err := l.keep(&c); err != nil {
 			return err
 		}
 		if err := l.kafkaDropAfter(s); err != nil {
