@@ -21,6 +21,7 @@ type Manager struct {
 	decided       decidedTxns
 	named         names
 	snapshots     []int64 // offsets of the snapshot files, ascending
+	damaged       []int64 // of those, the ones that ReadOnly kept from being removed
 
 	mapEnd          int64 // the state reflects all offsets below it
 	lastSnapshot    int64 // no snapshot is taken at or below it
@@ -61,6 +62,22 @@ func (m *Manager) relist(files []vfs.DirEntry) error {
 func (m *Manager) Configure(c Config) {
 	m.config.ProducerIDExpiration, m.config.MaxTransactionTimeout = c.ProducerIDExpiration, c.MaxTransactionTimeout
 	m.config.SkipVerification, m.config.UnknownProducers = c.SkipVerification, c.UnknownProducers
+}
+
+// AllowChanges ends ReadOnly, removes the damaged snapshots that were met meanwhile, and lists those that are there now;
+// files is what the directory holds, if it is known and not nil.
+func (m *Manager) AllowChanges(files []vfs.DirEntry) error {
+	m.config.ReadOnly = false
+	for _, o := range m.damaged {
+		if err := m.DeleteSnapshot(o); err != nil {
+			return err
+		}
+	}
+	if len(m.damaged) > 0 {
+		files = nil
+	}
+	m.damaged = nil
+	return m.relist(files)
 }
 
 // LastEntry returns a copy of what is known of a producer (Kafka: lastEntry).

@@ -105,12 +105,13 @@ func (m *Manager) passOver(offset int64, err error) error {
 	switch {
 	case fault.Kind == BadVersion && !isSnapshot:
 		return err
-	case m.config.ReadOnly:
+	case !m.config.Compat && !fault.isDamage():
 		return nil
-	case m.config.Compat, fault.isDamage():
-		return m.DeleteSnapshot(offset)
+	case m.config.ReadOnly:
+		m.damaged = append(m.damaged, offset)
+		return nil
 	}
-	return nil
+	return m.DeleteSnapshot(offset)
 }
 
 // adoptNamed takes over the named producers of the newest readable side file at or below limit, if the state has none:

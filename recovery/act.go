@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -25,7 +26,7 @@ func (l *loader) syncBeforeTrust(from placeInLog) (changed bool, err error) {
 		}
 	}
 	for s := range l.segments.From(from.segment) {
-		if err := s.Sync(); err != nil {
+		if err := l.syncSegment(s); err != nil {
 			return false, fmt.Errorf("recovery: sync before reading: %w", err)
 		}
 	}
@@ -77,41 +78,63 @@ func (l *loader) digest(from placeInLog) (uint64, error) {
 	return h.Sum64(), nil
 }
 
-// refuseOrAct carries the judgement out, or refuses because of it.
-func (l *loader) refuseOrAct(j *judgement) error {
-	l.end = j.end
-	if l.p.ReadOnly {
-		return l.actInMemory(j)
+// syncSegment syncs a log file that is open for reading only, which is not enough for a sync everywhere.
+func (l *loader) syncSegment(s *segment.Segment) error {
+	c := l.p.Segments
+	if slices.Contains(l.swapped, s.BaseOffset()) {
+		c.Suffix = segment.SuffixSwap
 	}
-	if l.report.Refused() {
-		return l.refused()
-	}
-	if len(j.cuts) == 0 {
-		return l.fillEnd()
-	}
-	if err := l.act(j); err != nil {
-		return err
-	}
-	return l.fillEnd()
+	w := segment.Open(l.fsys, l.p.Dir, s.BaseOffset(), c)
+	return errors.Join(w.Sync(), w.Close())
 }
 
-// act cuts. Nothing goes before there is a synced copy of it; the snapshots that speak of it go first, then later
-// segments, the last one first, then the bytes at the end of a file, so that whatever a crash interrupts leaves a log
-// that ends somewhere, with less behind it. The state file is written when all of it is done.
+// act carries out what was decided. Nothing goes before there is a synced copy of it. What an earlier interruption has left
+// comes first; the snapshots that speak of what is cut go next, then later segments, the last one first, then the bytes at
+// the end of a file, so that whatever a crash interrupts leaves a log that ends somewhere, with less behind it. Then what is
+// derived is made anew. The state file is written when all of it is done.
 func (l *loader) act(j *judgement) error {
+	l.acting = true
 	if err := l.keepAll(j.cuts); err != nil {
 		return err
 	}
-	if err := l.removeSnapshotsAbove(j.end.Offset); err != nil {
+	if err := l.doLeftovers(); err != nil {
 		return err
 	}
+	if err := producerstate.RemovePair(l.fsys, l.p.Dir, l.stale...); err != nil {
+		return err
+	}
+	if err := l.cut(j.cuts); err != nil {
+		return err
+	}
+	if err := l.takeOver(); err != nil {
+		return err
+	}
+	if err := l.removeOrphans(); err != nil {
+		return err
+	}
+	if err := l.flushEpochs(); err != nil {
+		return err
+	}
+	if err := l.openForWriting(); err != nil {
+		return err
+	}
+	if err := l.rebuildIndexes(); err != nil {
+		return err
+	}
+	return l.actOnProducers()
+}
+
+// cut takes the bytes away that have been copied.
+func (l *loader) cut(cuts []cut) error {
+	if len(cuts) == 0 {
+		return nil
+	}
 	removed := false
-	for i := len(j.cuts) - 1; i >= 0; i-- {
-		if c := &j.cuts[i]; c.whole {
-			if err := c.segment.Remove(); err != nil {
+	for i := len(cuts) - 1; i >= 0; i-- {
+		if c := &cuts[i]; c.whole {
+			if err := l.current(c.segment).Remove(); err != nil {
 				return fmt.Errorf("recovery: %w", err)
 			}
-			l.segments = l.segments.Without(c.segment.BaseOffset())
 			removed = true
 		}
 	}
@@ -120,9 +143,9 @@ func (l *loader) act(j *judgement) error {
 			return fmt.Errorf("recovery: %w", err)
 		}
 	}
-	for i := len(j.cuts) - 1; i >= 0; i-- {
-		if c := &j.cuts[i]; !c.whole {
-			if err := l.cutFile(c); err != nil {
+	for i := len(cuts) - 1; i >= 0; i-- {
+		if c := &cuts[i]; !c.whole {
+			if err := l.cutFile(c.segment, c.position); err != nil {
 				return err
 			}
 		}
@@ -131,6 +154,11 @@ func (l *loader) act(j *judgement) error {
 		return fmt.Errorf("recovery: %w", err)
 	}
 	return nil
+}
+
+// current is a segment under its present names, for writing. It has to be closed.
+func (l *loader) current(s *segment.Segment) *segment.Segment {
+	return segment.Open(l.fsys, l.p.Dir, s.BaseOffset(), l.p.Segments)
 }
 
 // keepAll copies what the cuts will take away. Where one of the copies cannot be made, for want of space say, all are
@@ -153,66 +181,62 @@ func (l *loader) keepAll(cuts []cut) error {
 	return nil
 }
 
-// keep copies what a cut will take away, and returns the name of the copy. Zeros are not kept where they are all there is.
+// keep copies what a cut will take away, and returns the name of the copy, empty where there is nothing to copy.
 func (l *loader) keep(c *cut) (name string, err error) {
-	from := c.position
-	if c.whole {
-		from = 0
-	}
-	size, err := c.segment.FileSize()
-	if err != nil {
-		return "", fmt.Errorf("recovery: %w", err)
-	}
-	if c.finding < 0 {
-		l.report.BytesTrimmed += size - from
+	if c.keep == 0 {
 		return "", nil
 	}
-	if name, err = keepCopy(l.fsys, l.p.Dir, c.segment, from, size); err != nil {
+	if name, err = keepCopy(l.fsys, l.p.Dir, c.segment, c.position, c.position+c.keep); err != nil {
 		return "", err
 	}
-	l.report.BytesCut += size - from
-	if name != "" {
-		l.report.CutFiles++
-	}
+	l.report.CutFiles++
 	l.report.Findings[c.finding].Kept = name
 	return name, nil
 }
 
-func (l *loader) cutFile(c *cut) error {
-	f, err := c.segment.File()
+// cutFile cuts a log file at a position, and makes that durable.
+func (l *loader) cutFile(s *segment.Segment, position int64) (err error) {
+	w := l.current(s)
+	defer func() { err = errors.Join(err, w.Close()) }()
+	f, err := w.File()
 	if err == nil {
-		err = f.Truncate(c.position)
+		err = f.Truncate(position)
 	}
 	if err == nil {
-		c.segment.SetSize(c.position)
-		err = c.segment.Sync()
+		err = w.Sync()
 	}
 	if err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
+	s.SetSize(position)
 	return nil
 }
 
-// removeSnapshotsAbove removes the snapshots of offsets that are no longer there, with their side files.
-func (l *loader) removeSnapshotsAbove(offset int64) error {
-	pairs, err := producerstate.ListPairs(l.fsys, l.p.Dir)
-	if err != nil {
-		return err
-	}
-	var gone []int64
-	for _, p := range pairs {
-		if p.Offset > offset {
-			gone = append(gone, p.Offset)
-			l.find(Finding{Path: filepath.Join(l.p.Dir, segment.FileName(segment.KindSnapshot, p.Offset)), Decision: RemoveStale,
-				Offset: offset, End: p.Offset, Reason: "speaks of offsets that are not there any more"})
+// findStaleSnapshots looks for the snapshots of offsets that the log does not reach.
+func (l *loader) findStaleSnapshots() {
+	for _, n := range l.names {
+		of := n.Kind == segment.KindSnapshot && n.Suffix == "" || n.Kind == segment.KindProducers
+		if !of || n.Offset <= l.end.Offset || slices.Contains(l.stale, n.Offset) {
+			continue
 		}
+		l.stale = append(l.stale, n.Offset)
+		l.find(Finding{Path: filepath.Join(l.p.Dir, segment.FileName(segment.KindSnapshot, n.Offset)), Decision: RemoveStale,
+			Offset: l.end.Offset, End: n.Offset, Reason: "speaks of offsets that are not there any more"})
 	}
-	return producerstate.RemovePair(l.fsys, l.p.Dir, gone...)
 }
 
-// actInMemory gives a reader the log as it would be after the cuts, as far as sizes go.
-func (l *loader) actInMemory(j *judgement) error {
+// cutInMemory gives the log as it is after the cuts, as far as sizes go.
+func (l *loader) cutInMemory(j *judgement) error {
+	l.end = j.end
 	for _, c := range j.cuts {
+		size, err := c.segment.FileSize()
+		if err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+		if l.asWriter() {
+			l.report.BytesCut += c.keep
+			l.report.BytesTrimmed += size - c.position - c.keep
+		}
 		switch {
 		case c.whole:
 			l.segments = l.segments.Without(c.segment.BaseOffset())

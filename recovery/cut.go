@@ -14,13 +14,9 @@ import (
 const copyStep = 1 << 20
 
 // keepCopy copies the bytes [from, to) of a segment's log file into a file of its own in the directory and makes that
-// durable. Zeros at the end, which may be space that was reserved, take none in the copy. It returns the name, which is
-// empty if there was no byte. A disk too full for the copy is an error, and leaves nothing behind: nothing is cut that was
+// durable. Zeros at the end take no space in the copy. It returns the name. A disk too full for the copy is an error, and leaves nothing behind: nothing is cut that was
 // not kept.
 func keepCopy(fsys vfs.FS, dir string, s *segment.Segment, from, to int64) (name string, err error) {
-	if from == to {
-		return "", nil
-	}
 	end, err := lastNonZero(s, from, to)
 	if err != nil {
 		return "", err

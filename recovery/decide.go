@@ -229,7 +229,7 @@ const (
 	TolerateTornTail Policy = iota
 	// Strict refuses to open for writing whenever there is a byte to cut that is not a zero.
 	Strict
-	// PointInTime does what Kafka does: it cuts at the first bad byte and removes every later segment, keeping a copy.
+	// PointInTime cuts at the first bad byte and removes every later segment, as Kafka does, but keeps a copy of all it cuts.
 	PointInTime
 )
 

@@ -5,10 +5,14 @@
 //
 // A load has four steps, kept apart. It observes: names, sizes, the state file, what another program may have changed. It
 // decides: a scan of what lies behind the last checkpoint stops somewhere, and a table, which is data (decide.go), says
-// of the facts about that place what the bytes behind it are. It acts: what has to go is copied first, and synced, and
-// then cut in an order that leaves a log wherever it is interrupted. It reports. Inspect ends after deciding.
+// of the facts about that place what the bytes behind it are; what is derived from the log is found out as well, with the log
+// read as if that were cut already. It acts: what has to go is copied first, and synced, and then cut in an order that leaves
+// a log wherever it is interrupted. It reports. Inspect ends after deciding, and so does a load that is refused: all that an
+// act reads has been read before, so that nothing is refused, and no bad batch met, when something has changed.
 //
-// After a clean close nothing is scanned. After a crash the scan begins with the batch below the recovery point, whose
+// After a clean close nothing is scanned. The names of the segments are held against the state file, so that one that is gone
+// is noticed; what is in those below the recovery point is not looked at, but for the ends of each where Params ask for it, and
+// for all of a segment whose indexes are made anew. After a crash the scan begins with the batch below the recovery point, whose
 // place, size and checksum the state file names: a log that does not hold it is not the log that the state file speaks
 // of, and that is damage.
 //
@@ -36,12 +40,15 @@
 // The promised end is the durable end of the newest state slot where this library wrote last, else Kafka's recovery
 // point. A plausible batch is whole, has a good checksum and the offset that a batch must have there. The same boot means
 // the same boot and the same mount, and that nothing changed when the page cache was dropped and the files were read
-// again, and that no sync had failed. Cut bytes go into files oncelog.cut-<base>-<position>-<n>, but for zeros at their
-// end; nothing here ever deletes those.
+// again, and that no sync had failed. Then an append that was interrupted is a beginning of one batch, and its end is missing;
+// what is there to its end, or lies behind it, was written before. Cut bytes go into files oncelog.cut-<base>-<position>-<n>,
+// all of them but reserved space; nothing here ever deletes those.
 //
 // Damage refuses an open for writing (RefusedError) and leaves everything as it is. An open for reading goes around it and
-// lists the holes. The policy PointInTime does as Kafka does instead (LogLoader, LogSegment.recover): it cuts at the first
-// bad byte and drops every later segment, keeping copies.
+// lists the holes. With the policy PointInTime the same damage is cut instead, at the first bad byte, and every later segment is
+// dropped, as Kafka does (LogLoader, LogSegment.recover), but with copies kept. Where Kafka does more than that, as to empty a
+// segment whose offsets are not in order, or to drop a log that ends below its start, it keeps what can be kept. With Compat
+// the steps are those of Kafka, in kafka.go, to the letter.
 //
 // Indexes, transaction indexes, leader epochs and producer state are derived: they are made anew from the recovery point
 // on, and where a file is missing or damaged. Producer state comes from the newest pair of snapshot and side file whose
@@ -74,6 +81,9 @@
 //	   264     8  last offset of the first batch that has it
 //	   272     8  1 + base offset of the segment from which on indexes were being made anew, 0 none
 //	   296     8  count of truncations and cuts, from some time on
+//	   304    16  how many segments there are from the one with the log start on whose base offset lies below the durable end,
+//	              0 if that is not said, and the sum of the XXH64 of their base offsets
+//	   320    16  the fingerprints at byte 144 as they are without the leader epochs, should that file be lost
 //	   504     8  XXH64 of bytes 0 to 503
 //
 //	an end or point

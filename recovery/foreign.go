@@ -131,14 +131,31 @@ func (f *Foreign) Fingerprint() uint64 {
 	return max(1, h.Sum64())
 }
 
+// Writers returns what a slot says of who wrote: the fingerprints of two states that the files may be in, and those of the
+// same without the leader epochs.
+func Writers(a, b *Foreign) (who, bare [2]uint64) {
+	for i, f := range [...]*Foreign{a, b} {
+		who[i], bare[i] = f.Fingerprint(), f.bare()
+	}
+	return who, bare
+}
+
+// bare is the fingerprint without the leader epochs.
+func (f *Foreign) bare() uint64 {
+	g := *f
+	g.LeaderEpochs = nil
+	return g.Fingerprint()
+}
+
 // wroteLast tells whether the writer of the slot was the last one to change the directory. The marker of a clean stop
-// speaks against it unless the slot itself says that the log was closed, since we remove it before we write.
+// speaks against it unless the slot itself says that the log was closed, since we remove it before we write. That the leader
+// epochs are missing does not speak for another program: each that opens the directory writes them anew.
 func (f *Foreign) wroteLast(s *Slot) bool {
 	if f.Marker && !s.Clean {
 		return false
 	}
 	p := f.Fingerprint()
-	return p == s.Who[0] || p == s.Who[1]
+	return p == s.Who[0] || p == s.Who[1] || f.LeaderEpochs == nil && (p == s.Bare[0] || p == s.Bare[1])
 }
 
 // readIfThere reads a file; a missing one is nil, an empty one is not.

@@ -1,10 +1,8 @@
 package recovery
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/segment"
@@ -19,9 +17,10 @@ type judgement struct {
 // cut removes the bytes of a segment from a position on, or the whole segment.
 type cut struct {
 	segment  *segment.Segment
-	position int64
+	position int64 // 0 with whole
 	whole    bool
-	finding  int // in the report, to be completed when the bytes have been kept; −1 if they are zeros
+	keep     int64 // bytes from there on that are kept aside; zeros behind them are space that was reserved
+	finding  int   // in the report, to be completed when the bytes have been kept; −1 if they are zeros
 }
 
 // judge finds out where the log ends, and what has to go for it to end there. It changes nothing in the log files.
@@ -30,18 +29,36 @@ func (l *loader) judge() (*judgement, error) {
 		return nil, err
 	}
 	l.knowNewest()
-	if ok, err := l.closedInOrder(); ok || err != nil {
-		return &judgement{end: l.slot.Durable}, err
-	}
-	from, expect, err := l.scanStart()
+	clean, err := l.closedInOrder()
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := l.segments.Get(from.segment); !ok {
-		if err := l.lostRecoveryPoint(from); err != nil {
+	from, expect := placeInLog{segment: unlimited}, l.slot.Durable
+	if !clean {
+		if from, expect, err = l.scanStart(); err != nil {
 			return nil, err
 		}
-		from, expect = l.wholeSegment(l.segments.First()) // a reader looks at all that is left
+		if _, ok := l.segments.Get(from.segment); !ok {
+			if err := l.lostRecoveryPoint(from); err != nil {
+				return nil, err
+			}
+			from, expect = l.wholeSegment(l.segments.First()) // all that is left is looked at
+		}
+	}
+	if s, ok := l.segments.Get(from.segment); ok && from.position > 0 && l.readsWhole(s, l.segmentsWithoutIndex()) {
+		from, expect = l.wholeSegment(s)
+	}
+	j, over, err := l.readSuspects(from.segment)
+	if err != nil {
+		return nil, err
+	}
+	if clean && !over {
+		l.setClean()
+		j.end = l.slot.Durable
+		return j, nil
+	}
+	if over {
+		return j, nil
 	}
 	untrue := false
 	if !l.p.ReadOnly {
@@ -51,10 +68,11 @@ func (l *loader) judge() (*judgement, error) {
 	}
 	l.scanned, l.scannedFrom = true, from
 	l.report.RecoveryPoint = min(l.derivedOffset, max(expect.Offset, l.slot.Recovery.Offset))
-	j, err := l.scan(from, expect, untrue || l.slot.SyncFailed && l.us)
+	behind, err := l.scan(from, expect, untrue || l.slot.SyncFailed && l.us)
 	if err != nil {
 		return nil, err
 	}
+	j.end, j.cuts = behind.end, append(j.cuts, behind.cuts...)
 	if d := l.slot.Durable; l.us && j.end.Offset < d.Offset && j.end.Last == d.Last {
 		j.end.Offset = d.Offset // the log ends in a gap, where a truncation inside a batch left it
 	}
@@ -68,6 +86,13 @@ func (l *loader) judge() (*judgement, error) {
 		}
 	}
 	return j, nil
+}
+
+// setClean takes the state file at its word: the log was closed in order.
+func (l *loader) setClean() {
+	l.report.Clean = true
+	l.recoveryPoint, l.snapshotOffset = l.slot.Recovery, l.slot.SnapshotOffset
+	l.report.RecoveryPoint = l.slot.Durable.Offset
 }
 
 // knowNewest tells the segment that the recovery point is in what was the greatest timestamp below it, where the state file
@@ -102,14 +127,7 @@ func (l *loader) closedInOrder() (bool, error) {
 	case size != 0 || active.BaseOffset() != d.Offset:
 		return false, nil
 	}
-	ok, err := l.identityIsThere(d.Last)
-	if err != nil || !ok {
-		return false, err
-	}
-	l.report.Clean = true
-	l.recoveryPoint, l.snapshotOffset = l.slot.Recovery, l.slot.SnapshotOffset
-	l.report.RecoveryPoint = d.Offset
-	return true, nil
+	return l.identityIsThere(d.Last)
 }
 
 // identityIsThere tells whether the batch that an identity names is where it says. An identity of size 0 names none.
@@ -146,8 +164,8 @@ func (l *loader) scanStart() (placeInLog, Position, error) {
 	case l.us && l.slot.Recovery.Last.Size > 0 && l.slot.Recovery.Last.SegmentBase >= l.segments.First().BaseOffset():
 		r := l.slot.Recovery
 		if s, ok := l.segments.Get(r.Last.SegmentBase); ok {
-			if size, err := s.FileSize(); err != nil || size < r.Last.Position {
-				// It ends before that batch; where, only a scan of all of it can tell.
+			if there, err := l.identityIsThere(r.Last); err != nil || !there {
+				// What batches there are instead, only a scan of all of it can tell.
 				from, expect := l.wholeSegment(s)
 				return from, expect, err
 			}
@@ -234,14 +252,14 @@ func (l *loader) checkStart() error {
 		return nil
 	}
 	l.report.Holes = append(l.report.Holes, Hole{Path: l.p.Dir, Position: -1, Next: -1, Offset: l.slot.LogStart, End: first})
-	return l.refuse(Finding{Path: l.p.Dir, Problem: true, Position: -1, Bytes: -1,
+	return l.lost(Finding{Path: l.p.Dir, Problem: true, Position: -1, Bytes: -1,
 		Offset: l.slot.LogStart, End: first, Rule: "below the promised end",
 		Reason: fmt.Sprintf("the segments of offsets %d to %d are gone, although the log begins at %[1]d", l.slot.LogStart, first-1)})
 }
 
 // lostRecoveryPoint is the case that the segment which holds the recovery point is not there.
 func (l *loader) lostRecoveryPoint(from placeInLog) error {
-	return l.refuse(Finding{Path: l.p.Dir, Problem: true, Position: -1, Bytes: -1,
+	return l.lost(Finding{Path: l.p.Dir, Problem: true, Position: -1, Bytes: -1,
 		Offset: from.segment, End: l.slot.Durable.Offset, Rule: "below the promised end",
 		Reason: fmt.Sprintf("the segment of base offset %d is gone, although the state file knows of records in it", from.segment)})
 }
@@ -290,7 +308,10 @@ func (w *scanner) batches(s *segment.Segment) (segment.Tail, error) {
 	c := s.ScanWith(from, segment.ToEnd, segment.ScanOptions{Ordered: true, After: w.at.Offset})
 	for c.Next() {
 		b := c.Batch()
-		if !l.gaps && b.Magic() >= record.Magic && b.BaseOffset() != w.at.Offset {
+		wrong := !l.gaps && b.Magic() >= record.Magic && b.BaseOffset() != w.at.Offset
+		// Such a segment can be read, as old brokers wrote it, but no index can hold its offsets.
+		wrong = wrong || b.LastOffset()-s.BaseOffset() > segment.MaxRelativeOffset && l.asWriter()
+		if wrong {
 			l.report.BytesScanned += b.Position - from
 			return segment.Tail{Kind: segment.Damage, Position: b.Position, Claimed: int64(b.Size()), LastOffset: w.at.Offset - 1,
 				Reason: &segment.OrderError{BaseOffset: b.BaseOffset(), LastOffset: b.LastOffset(), Want: w.at.Offset}}, nil
@@ -344,60 +365,6 @@ func (w *scanner) facts(s, next *segment.Segment, t segment.Tail) (Facts, error)
 	return f, err
 }
 
-// beyond tells whether bytes lie where the write that was interrupted at t cannot have put them.
-func (w *scanner) beyond(s *segment.Segment, t segment.Tail) (beyond bool, err error) {
-	reach := w.l.groupEnd(t.Position)
-	if w.l.slot.Mode != SyncCommit {
-		if reach, err = w.appendEnd(s, t.Position); err != nil {
-			return false, err
-		}
-	}
-	if _, beyond, err = s.FirstNonZero(reach, segment.ToEnd); err != nil {
-		return false, fmt.Errorf("recovery: %w", err)
-	}
-	return beyond, nil
-}
-
-// appendEnd is the first byte that an append which the end of the process interrupted in the batch at position has left as
-// it was, which is a zero. What is written is a beginning of the batch, so its last byte is missing, zeros that would be
-// there anyway apart; nothing is behind it. Where the head of the batch is not one that an append writes, nothing is known.
-func (w *scanner) appendEnd(s *segment.Segment, position int64) (int64, error) {
-	size, err := s.FileSize()
-	if err != nil {
-		return 0, fmt.Errorf("recovery: %w", err)
-	}
-	h, believed, err := w.headAt(s, position, size)
-	if err != nil || !believed || h.size > size-position {
-		return segment.ToEnd, err
-	}
-	return position + h.size - 1 - h.zeros, nil
-}
-
-// groupEnd is the first byte that a group which began at or below position cannot have touched. A device writes whole
-// blocks, and one that it had begun may hold anything up to its end.
-func (l *loader) groupEnd(position int64) int64 {
-	const block = 4096
-	end := position + l.slot.GroupBound
-	if end < position || end > math.MaxInt64-block {
-		return segment.ToEnd
-	}
-	return (end + block - 1) &^ (block - 1)
-}
-
-// mayFollow tells whether a segment with that base offset goes on where the one before it ends. Offsets that are missing
-// between the two may never have been there, if offsets may jump, or were never synced: a power cut can take the end of one
-// segment and leave the next one, and so can a truncation that was interrupted. What lies below the durable end was synced
-// and stays, and in SyncCommit all of a segment is on disk before the next one is begun.
-func (l *loader) mayFollow(end, base int64, untrue bool) bool {
-	switch {
-	case base == end:
-		return true
-	case base < end || !l.gaps:
-		return false
-	}
-	return !l.us || base <= l.slot.Durable.Offset || l.slot.Mode == SyncCommit && !l.slot.Cutting || l.sameBoot && !untrue
-}
-
 // below tells whether the log stops short of what had been promised.
 func (w *scanner) below() bool {
 	l := w.l
@@ -413,6 +380,12 @@ func (w *scanner) below() bool {
 	return w.place.less(end) || !w.seen
 }
 
+// cutsDamage tells whether the log is cut where it is damaged.
+func (l *loader) cutsDamage() bool { return l.p.Policy == PointInTime && l.asWriter() }
+
+// asWriter tells whether the load is one for writing, or finds out what such a one would do.
+func (l *loader) asWriter() bool { return !l.p.ReadOnly || l.p.dryRun }
+
 // act does with one place what its row of the table says. again asks for going on in the same segment, which a reader does
 // behind damage; stop says that the log ends here.
 func (w *scanner) act(s, next *segment.Segment, t segment.Tail, r *row) (stop, again bool, err error) {
@@ -421,7 +394,7 @@ func (w *scanner) act(s, next *segment.Segment, t segment.Tail, r *row) (stop, a
 	if err != nil {
 		return false, false, fmt.Errorf("recovery: %w", err)
 	}
-	f := Finding{Path: s.Path(), Position: t.Position, Bytes: size - t.Position, Offset: w.at.Offset, End: -1, Rule: r.name}
+	f := Finding{Path: l.pathOf(s), Position: t.Position, Bytes: size - t.Position, Offset: w.at.Offset, End: -1, Rule: r.name}
 	switch r.verdict {
 	case Continue:
 		return false, false, nil
@@ -433,14 +406,23 @@ func (w *scanner) act(s, next *segment.Segment, t segment.Tail, r *row) (stop, a
 		w.j.cuts = append(w.j.cuts, cut{segment: s, position: t.Position, finding: -1})
 		return r.verdict == Trim, false, nil
 	case Damage:
-		return w.damage(s, next, t, f, r)
+		if !l.cutsDamage() {
+			return w.damage(s, next, t, f, r)
+		}
+		f.Problem = true
 	}
 	f.Decision, f.Reason = CutTail, because(r, t)
+	if r.verdict == Damage {
+		f.Reason = fmt.Sprintf("the policy %v cuts at the first bad byte: %s", l.p.Policy, f.Reason)
+	}
 	if l.p.Policy.refuses(r.verdict) {
 		f.Decision, f.Reason = Refuse, fmt.Sprintf("the policy %v does not allow to cut: %s", l.p.Policy, f.Reason)
 	}
+	if f.Bytes, err = w.content(s, t.Position, size); err != nil {
+		return false, false, err
+	}
 	l.find(f)
-	w.j.cuts = append(w.j.cuts, cut{segment: s, position: t.Position, finding: len(l.report.Findings) - 1})
+	w.j.cuts = append(w.j.cuts, cut{segment: s, position: t.Position, keep: f.Bytes, finding: len(l.report.Findings) - 1})
 	for later := range l.after(s) {
 		if err := w.cutLater(later, f.Decision, r); err != nil {
 			return false, false, err
@@ -457,9 +439,13 @@ func (w *scanner) cutLater(s *segment.Segment, d Decision, r *row) error {
 	if d != Refuse {
 		d = CutSegment
 	}
-	w.l.find(Finding{Path: s.Path(), Decision: d, Bytes: size, Offset: s.BaseOffset(), End: -1, Rule: r.name,
+	content, err := w.content(s, 0, size)
+	if err != nil {
+		return err
+	}
+	w.l.find(Finding{Path: w.l.pathOf(s), Decision: d, Bytes: content, Offset: s.BaseOffset(), End: -1, Rule: r.name,
 		Reason: "lies behind the place where the log now ends"})
-	w.j.cuts = append(w.j.cuts, cut{segment: s, whole: true, finding: len(w.l.report.Findings) - 1})
+	w.j.cuts = append(w.j.cuts, cut{segment: s, whole: true, keep: content, finding: len(w.l.report.Findings) - 1})
 	return nil
 }
 
@@ -512,74 +498,4 @@ func (w *scanner) damage(s, next *segment.Segment, t segment.Tail, f Finding, r 
 		w.at.Offset = max(w.at.Offset, l.slot.Durable.Offset)
 	}
 	return next == nil, false, nil
-}
-
-// plausible looks behind a bad place for a batch that a writer can have put there: whole, with a good checksum, and with
-// an offset that can come there. Where the head of the bad batch itself can be believed, that is the one behind it, or
-// lies behind its end: damage may have hit several in a row, but a batch that somebody stored inside a record's value is
-// not evidence.
-func (w *scanner) plausible(s *segment.Segment, t segment.Tail) (pos int64, found bool, err error) {
-	size, err := s.FileSize()
-	if err != nil || t.Kind == segment.CleanEnd || t.Kind == segment.ZeroTail {
-		return 0, false, err
-	}
-	bad, believed, err := w.headAt(s, t.Position, size)
-	if err != nil {
-		return 0, false, err
-	}
-	gaps := w.l.gaps
-	return s.FindBatch(t.Position, size, size, func(h segment.Header) bool {
-		switch {
-		case believed && h.BaseOffset == bad.next:
-			return true
-		case believed && h.Position < t.Position+bad.size:
-			return false
-		}
-		return h.BaseOffset >= w.at.Offset && (gaps || h.BaseOffset-w.at.Offset <= segment.MaxRelativeOffset)
-	})
-}
-
-// head is what the first bytes of a bad batch claim.
-type head struct {
-	size  int64 // bytes
-	next  int64 // offset behind its last record
-	zeros int64 // its last bytes that are zeros as far as its format goes, whatever the records are
-}
-
-// headAt reads the head of the bad batch, and tells whether it can be believed: it has the offset that is expected, and
-// everything else is in range.
-func (w *scanner) headAt(s *segment.Segment, pos, size int64) (h head, believed bool, err error) {
-	var b [record.Overhead]byte
-	if size-pos < int64(len(b)) {
-		return h, false, nil
-	}
-	f, err := s.File()
-	if err == nil {
-		_, err = f.ReadAt(b[:], pos)
-	}
-	if err != nil {
-		return h, false, fmt.Errorf("recovery: %w", err)
-	}
-	base := int64(binary.BigEndian.Uint64(b[0:]))
-	length := int64(int32(binary.BigEndian.Uint32(b[8:])))
-	delta := int64(int32(binary.BigEndian.Uint32(b[23:])))
-	// A whole batch with wrong offsets says by its checksum that it is one.
-	misplaced := w.at.Offset != base && w.wholeAt(s, pos)
-	if b[16] != record.Magic || length < record.Overhead-record.LogOverhead || delta < 0 ||
-		base != w.at.Offset && !misplaced && !(w.l.gaps && base > w.at.Offset) {
-		return h, false, nil
-	}
-	h = head{size: length + record.LogOverhead, next: base + delta + 1}
-	switch record.Attributes(binary.BigEndian.Uint16(b[21:])).Compression() {
-	case record.None, record.Gzip: // no headers of the last record; the length of what was compressed
-		h.zeros = 1
-	case record.LZ4: // the mark of the end
-		h.zeros = 4
-	}
-	return h, true, nil
-}
-
-func (w *scanner) wholeAt(s *segment.Segment, pos int64) bool {
-	c := s.Scan(pos)
-	return c.Next()
 }

@@ -242,7 +242,7 @@ func TestJudge_Directories(t *testing.T) {
 			"unsynced writer, same boot, batches behind a hole", -1, 0, ""},
 		{"the end of the last batch is not there, same boot", dirSpec{segments: five, slot: none("same"), durable: 3, recovery: 3,
 			damage: func(d *dirBuilder) { d.zero(7, 150, 8, 0); d.add(make([]byte, 5000)...) }},
-			"unsynced writer, same boot, torn append", 14, 5279, ""},
+			"unsynced writer, same boot, torn append", 14, 279, ""},
 		{"the file ends before the last batch does, same boot", dirSpec{segments: five, slot: none("same"), durable: 3, recovery: 3,
 			damage: func(d *dirBuilder) { base, p := d.last(); d.files[base] = p[:len(p)-2] }},
 			"unsynced writer, same boot, torn append", 14, 277, ""},

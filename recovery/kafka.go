@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/oncelog/oncelog/index"
-	"github.com/oncelog/oncelog/internal/checkpoint"
 	"github.com/oncelog/oncelog/internal/leaderepoch"
 	"github.com/oncelog/oncelog/internal/vfs"
 	"github.com/oncelog/oncelog/producerstate"
@@ -17,49 +16,34 @@ import (
 )
 
 // loadAsKafka loads the log in the steps of Kafka's LogLoader: with what Kafka's own files say about recovery point, log
-// start and clean stop, and cutting wherever Kafka cuts. Without Compat what is cut is kept aside first, and the producer
-// state is our own.
+// start and clean stop, and cutting wherever Kafka cuts. It is for Compat: nothing is refused, and nothing kept.
 func (l *loader) loadAsKafka() error {
-	if err := l.openSegments(); err != nil {
+	l.openSegments(l.p.ReadOnly)
+	if err := l.removeOrphans(); err != nil {
 		return err
 	}
 	if err := l.checkSpans(); err != nil {
 		return err
 	}
 	clean, recoveryPoint := l.foreign.Marker, l.foreign.RecoveryPoint()
-	if !l.p.Compat && l.us {
-		var err error
-		if clean, err = l.closedInOrder(); err != nil {
-			return err
-		}
-		recoveryPoint = l.slot.Recovery.Offset
-	}
 	l.logStart = l.kafkaLogStart()
-	if err := l.takeOver(); err != nil {
-		return err
-	}
 	if err := l.kafkaEpochs(); err != nil {
 		return err
 	}
-	untrue, below := false, int64(unlimited) // what lies behind is recovered anyway
 	for s := range l.segments.From(recoveryPoint) {
 		if clean {
 			break
 		}
-		if !l.p.Compat {
-			below = s.BaseOffset()
-		}
-		var err error
-		if untrue, err = l.syncBeforeTrust(placeInLog{segment: s.BaseOffset()}); err != nil {
+		if _, err := l.syncBeforeTrust(placeInLog{segment: s.BaseOffset()}); err != nil {
 			return err
 		}
 		break
 	}
-	if err := l.kafkaCheckSegments(below); err != nil {
+	if err := l.kafkaCheckSegments(); err != nil {
 		return err
 	}
 	if !clean {
-		if err := l.kafkaRecoverFrom(recoveryPoint, untrue); err != nil {
+		if err := l.kafkaRecoverFrom(recoveryPoint); err != nil {
 			return err
 		}
 	}
@@ -79,15 +63,11 @@ func (l *loader) kafkaLogStart() int64 {
 func (l *loader) kafkaEpochs() error {
 	path := filepath.Join(l.p.Dir, LeaderEpochFileName)
 	cache, err := leaderepoch.Open(l.fsys, path, l.p.ReadOnly)
-	if errors.Is(err, checkpoint.ErrCorrupt) && !l.p.Compat {
-		l.find(Finding{Path: path, Decision: Rebuild, Problem: true, Reason: "is damaged: " + err.Error(), Err: err})
-		cache, err = leaderepoch.New(l.fsys, path, l.p.ReadOnly), nil
-	}
 	if err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
 	l.epochs = cache
-	if l.p.Compat && l.foreign.LeaderEpochs == nil {
+	if l.foreign.LeaderEpochs == nil {
 		// Kafka makes the file as soon as it looks for it (CheckpointFile).
 		if err := vfs.WriteFileAtomic(l.fsys, path, 0o644, nil); err != nil {
 			return fmt.Errorf("recovery: %w", err)
@@ -97,33 +77,23 @@ func (l *loader) kafkaEpochs() error {
 	return nil
 }
 
-// kafkaCheckSegments is LogLoader.loadSegmentFiles: segments below an offset whose offset index is missing, or whose
-// transaction index is damaged, are recovered whatever the shutdown was like.
-func (l *loader) kafkaCheckSegments(below int64) error {
+// kafkaCheckSegments is LogLoader.loadSegmentFiles: segments whose offset index is missing, or whose transaction index is
+// damaged, are recovered whatever the shutdown was like.
+func (l *loader) kafkaCheckSegments() error {
 	have := map[segment.Name]bool{}
 	for _, n := range l.names {
 		have[n] = true
 	}
-	unfinished := l.rebuildFrom
 	for s := range l.segments.All() {
 		base := s.BaseOffset()
-		if base >= below {
-			return nil
-		}
 		reason := ""
 		if !have[segment.Name{Kind: segment.KindOffsetIndex, Offset: base}] {
 			reason = "the offset index is missing"
 		} else {
 			err := s.WithIndexes(func(_ *index.Offset, _ *index.Time, x *index.Txn) error { return x.SanityCheck() })
 			switch {
-			case errors.Is(err, index.ErrUnsupportedVersion):
-				return fmt.Errorf("recovery: %w", err)
 			case errors.Is(err, index.ErrCorrupt):
 				reason = err.Error()
-			case err == nil && base >= unfinished && !l.p.Compat:
-				reason = "the indexes were being made anew"
-			case err == nil && l.replaced[base] && !l.p.Compat:
-				reason = "the transaction index may have been lost when the segment was replaced"
 			case err != nil:
 				return fmt.Errorf("recovery: %w", err)
 			}
@@ -132,15 +102,8 @@ func (l *loader) kafkaCheckSegments(below int64) error {
 			continue
 		}
 		l.find(Finding{Path: s.Path(), Decision: Rebuild, Reason: reason, Problem: true})
-		if err := l.noteRebuild(base); err != nil {
+		if _, err := l.kafkaRecoverSegment(s); err != nil {
 			return err
-		}
-		cut, err := l.kafkaRecoverSegment(s)
-		if err != nil {
-			return err
-		}
-		if cut > 0 && !l.p.Compat {
-			return nil // nothing is behind it any more
 		}
 	}
 	return nil
@@ -171,9 +134,8 @@ func (l *loader) kafkaSwapEnd(n segment.Name) (int64, error) {
 }
 
 // kafkaRecoverFrom is LogLoader.recoverLog: every segment from the one with the recovery point on is read and indexed
-// anew; the first bad byte ends the log. Without Compat so does a place where offsets are missing that a power cut has
-// taken.
-func (l *loader) kafkaRecoverFrom(recoveryPoint int64, untrue bool) error {
+// anew; the first bad byte ends the log.
+func (l *loader) kafkaRecoverFrom(recoveryPoint int64) error {
 	l.scanned = true
 	for s := range l.segments.From(recoveryPoint) {
 		if err := l.ctx.Err(); err != nil {
@@ -186,15 +148,7 @@ func (l *loader) kafkaRecoverFrom(recoveryPoint int64, untrue bool) error {
 		if err != nil {
 			return err
 		}
-		ends := cut > 0
-		if next, more := l.segments.Higher(s.BaseOffset()); more && !ends && l.us && !l.p.Compat {
-			end, err := s.NextOffset()
-			if err != nil {
-				return fmt.Errorf("recovery: %w", err)
-			}
-			ends = !l.mayFollow(end, next.BaseOffset(), untrue || l.slot.SyncFailed)
-		}
-		if ends {
+		if cut > 0 {
 			return l.kafkaDropAfter(s)
 		}
 	}
@@ -212,40 +166,21 @@ func (l *loader) kafkaDropAfter(s *segment.Segment) error {
 			return err
 		}
 	}
-	if len(gone) == 0 || l.p.Compat {
-		return nil
-	}
-	if err := l.fsys.SyncDir(l.p.Dir); err != nil {
-		return fmt.Errorf("recovery: %w", err)
-	}
 	return nil
 }
 
-// kafkaDelete removes a segment with its snapshot. With Compat the files keep their content under the suffix .deleted, as
-// with Kafka, whose next start removes them; else their bytes are kept aside for good.
+// kafkaDelete takes a segment with its snapshot out of the log. The files keep their content under the suffix .deleted, as
+// with Kafka, whose next start removes them.
 func (l *loader) kafkaDelete(s *segment.Segment) error {
 	size, err := s.FileSize()
 	if err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
-	f := l.find(Finding{Path: s.Path(), Decision: CutSegment, Bytes: size, Offset: s.BaseOffset(), End: -1, Problem: true,
-		Reason: "lies behind the place where the log now ends"})
 	base := s.BaseOffset()
+	l.find(Finding{Path: s.Path(), Decision: CutSegment, Bytes: size, Offset: base, End: -1, Problem: true,
+		Reason: "lies behind the place where the log now ends",
+		Kept:   segment.Name{Kind: segment.KindLog, Offset: base, Suffix: segment.SuffixDeleted}.String()})
 	l.segments = l.segments.Without(base)
-	if !l.p.Compat {
-		i := len(l.report.Findings) - 1
-		if _, err := l.keep(&cut{segment: s, whole: true, finding: i}); err != nil {
-			return err
-		}
-		if err := producerstate.RemovePair(l.fsys, l.p.Dir, base); err != nil {
-			return err
-		}
-		if err := s.Remove(); err != nil {
-			return fmt.Errorf("recovery: %w", err)
-		}
-		return nil
-	}
-	f.Kept = segment.Name{Kind: segment.KindLog, Offset: base, Suffix: segment.SuffixDeleted}.String()
 	if err := s.Rename(segment.SuffixDeleted); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
@@ -268,28 +203,10 @@ func (l *loader) kafkaEmpty(s *segment.Segment, why error) (int64, error) {
 	}
 	l.find(Finding{Path: s.Path(), Decision: CutTail, Bytes: size, Offset: s.BaseOffset(), End: -1, Problem: true,
 		Reason: "offsets of its batches are not in order, and Kafka's rule is to empty the segment: " + why.Error(), Err: why})
-	if err := l.kafkaCut(s, 0); err != nil {
+	if err := l.cutFile(s, 0); err != nil {
 		return 0, err
 	}
 	return size, s.ResetIndexes()
-}
-
-// kafkaCut cuts a log file at a position. Unless Compat is set the bytes are kept aside, and the later segments go first:
-// a crash in between must not leave them behind a segment that looks whole.
-func (l *loader) kafkaCut(s *segment.Segment, pos int64) error {
-	c := cut{segment: s, position: pos, finding: len(l.report.Findings) - 1}
-	if l.report.Findings[c.finding].Decision == TrimZeros {
-		c.finding = -1
-	}
-	if !l.p.Compat {
-		if _, err := l.keep(&c); err != nil {
-			return err
-		}
-		if err := l.kafkaDropAfter(s); err != nil {
-			return err
-		}
-	}
-	return l.cutFile(&c)
 }
 
 // kafkaRecoverSegment is LogLoader.recoverSegment and LogSegment.recover: it reads a segment from its first byte, makes
@@ -308,8 +225,7 @@ func (l *loader) kafkaRecoverSegment(s *segment.Segment) (removed int64, err err
 		return 0, fmt.Errorf("recovery: %w", err)
 	}
 	s.SetSize(size)
-	l.rebuilt = append(l.rebuilt, s)
-	r := replay{l: l, m: m, txnFrom: s.BaseOffset(), strict: l.p.Compat}
+	r := replay{l: l, m: m, txnFrom: s.BaseOffset(), aborted: (*segment.Segment).AppendAborted, strict: true}
 	c := s.ScanWith(0, size, segment.ScanOptions{})
 	end := int64(0)
 	for c.Next() {
@@ -345,7 +261,7 @@ func (l *loader) kafkaRecoverSegment(s *segment.Segment) (removed int64, err err
 		}
 		l.find(Finding{Path: s.Path(), Decision: d, Position: end, Bytes: removed, Offset: m.MapEndOffset(), End: -1,
 			Problem: t.Kind == segment.Damage, Reason: "Kafka's rule is to cut at the first bad byte" + detail(t.Reason), Err: t.Reason})
-		if err := l.kafkaCut(s, end); err != nil {
+		if err := l.cutFile(s, end); err != nil {
 			return 0, err
 		}
 	}
@@ -409,7 +325,7 @@ func (l *loader) kafkaRebuild(m *producerstate.Manager, logStart, end int64, cle
 		}
 		return m.TakeSnapshot(l.lastIdentity(s))
 	}
-	if _, any := m.LatestSnapshotOffset(); !any && clean && l.p.Compat {
+	if _, any := m.LatestSnapshotOffset(); !any && clean {
 		// Taken for an upgrade from a version without snapshots: the producers are forgotten.
 		for s := range l.segments.All() {
 			if base := s.BaseOffset(); at[base] && base < end {
@@ -425,7 +341,7 @@ func (l *loader) kafkaRebuild(m *producerstate.Manager, logStart, end int64, cle
 		return err
 	}
 	if end > m.MapEndOffset() && !skip {
-		r := replay{l: l, m: m, txnFrom: unlimited, strict: l.p.Compat}
+		r := replay{l: l, m: m, txnFrom: unlimited, strict: true}
 		from := m.MapEndOffset()
 		for s := range l.segments.From(from) {
 			if s.BaseOffset() >= end {
@@ -478,11 +394,9 @@ func (l *loader) kafkaFinish(clean bool, recoveryPoint int64) error {
 		return fmt.Errorf("recovery: %w", err)
 	}
 	l.end = Position{Offset: end, Last: l.lastIdentity(active)}
-	if l.p.Compat {
-		l.recoveryPoint = Position{Offset: min(recoveryPoint, end), Last: l.end.Last}
-		if clean && known {
-			l.recoveryPoint.Offset = end
-		}
+	l.recoveryPoint = Position{Offset: min(recoveryPoint, end), Last: l.end.Last}
+	if clean && known {
+		l.recoveryPoint.Offset = end
 	}
 	l.epochs.TruncateFromEnd(end)
 	l.epochs.TruncateFromStart(l.logStart)
@@ -490,32 +404,8 @@ func (l *loader) kafkaFinish(clean bool, recoveryPoint int64) error {
 		return err
 	}
 	l.logStart = max(l.logStart, l.segments.First().BaseOffset())
-	if l.p.Compat {
-		l.recoveryPoint.Offset = max(l.recoveryPoint.Offset, l.logStart)
-	}
-	if err := l.kafkaProducers(clean); err != nil || l.p.Compat {
-		return err
-	}
-	return l.kafkaSettle()
-}
-
-// kafkaSettle makes durable what was made anew, so that the log end is the recovery point if there is a snapshot for it.
-func (l *loader) kafkaSettle() error {
-	for _, s := range l.rebuilt {
-		if now, ok := l.segments.Get(s.BaseOffset()); !ok || now != s {
-			continue // dropped since
-		}
-		if err := s.FlushIndexes(); err != nil {
-			return fmt.Errorf("recovery: %w", err)
-		}
-	}
-	if err := l.fsys.SyncDir(l.p.Dir); err != nil {
-		return fmt.Errorf("recovery: %w", err)
-	}
-	if l.snapshotOffset == l.end.Offset {
-		l.recoveryPoint = l.end
-	}
-	return nil
+	l.recoveryPoint.Offset = max(l.recoveryPoint.Offset, l.logStart)
+	return l.kafkaProducers(clean)
 }
 
 // kafkaLogEnd is the end of the last segment, −1 if no segment is left. A log that ends below its start is dropped.
@@ -532,15 +422,13 @@ func (l *loader) kafkaLogEnd() (int64, error) {
 	}
 	l.find(Finding{Path: l.p.Dir, Decision: CutSegment, Problem: true, Position: -1, Bytes: -1, Offset: l.segments.First().BaseOffset(), End: end,
 		Reason: fmt.Sprintf("the log ends at %d, below its start %d, and Kafka's rule is to drop it", end, l.logStart)})
-	if l.p.Compat {
-		// Here Kafka removes all snapshots at once, and does not keep them for a while with their segments.
-		m, err := producerstate.Open(l.fsys, l.p.Dir, l.producerConfig())
-		if err == nil {
-			err = m.TruncateFullyAndStartAt(l.logStart)
-		}
-		if err != nil {
-			return 0, err
-		}
+	// Here Kafka removes all snapshots at once, and does not keep them for a while with their segments.
+	m, err := producerstate.Open(l.fsys, l.p.Dir, l.producerConfig())
+	if err == nil {
+		err = m.TruncateFullyAndStartAt(l.logStart)
+	}
+	if err != nil {
+		return 0, err
 	}
 	for l.segments.Len() > 0 {
 		if err := l.kafkaDelete(l.segments.Active()); err != nil {

@@ -1,13 +1,11 @@
 package recovery
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
 
-	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/segment"
 )
 
@@ -17,6 +15,8 @@ import (
 // A replacement writes its files as .cleaned, renames them to .swap, highest base offset first, and then to their names.
 // As long as a .cleaned file is there the renames to .swap were not complete, and the old segments still count; once
 // none is, the new ones do.
+//
+// Only what is to be done is found out here, and the names are those that there are then.
 func (l *loader) leftovers() error {
 	l.deleted = map[int64]bool{}
 	cleaned, found := int64(math.MaxInt64), false
@@ -47,12 +47,24 @@ func (l *loader) leftovers() error {
 		}
 		path := n.Path(l.p.Dir)
 		l.find(Finding{Path: path, Decision: RemoveStale, Reason: reason})
-		if err := l.remove(path); err != nil {
-			return err
-		}
+		l.later(func() error { return l.remove(path) })
 	}
 	l.names = kept
 	return l.completeSwap()
+}
+
+// later notes a change that is made when it is clear that the log is opened.
+func (l *loader) later(f func() error) { l.todo = append(l.todo, f) }
+
+// doLeftovers makes the changes that were put off.
+func (l *loader) doLeftovers() error {
+	for _, f := range l.todo {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	l.todo, l.swapped, l.leaving = nil, nil, nil
+	return nil
 }
 
 // completeSwap finishes the renames of a replacement that counts, and removes what it replaces.
@@ -75,42 +87,42 @@ func (l *loader) completeSwap() error {
 	if !slices.ContainsFunc(l.names, func(n segment.Name) bool { return n.Suffix == segment.SuffixSwap }) {
 		return nil
 	}
-	if err := l.removeReplaced(from, to); err != nil {
-		return err
-	}
-	if l.p.ReadOnly {
-		return nil
-	}
+	l.removeReplaced(from, to)
 	// Each step is on disk before the next begins. While a .log.swap is there the old files still have to go, and with the
 	// log files renamed last nothing of the new segment is without its log.
-	for _, logs := range [...]bool{false, true} {
+	sync := func() error {
 		if err := l.fsys.SyncDir(l.p.Dir); err != nil {
 			return fmt.Errorf("recovery: %w", err)
 		}
-		if err := l.renameSwapped(logs); err != nil {
-			return err
-		}
+		return nil
 	}
-	if err := l.fsys.SyncDir(l.p.Dir); err != nil {
-		return fmt.Errorf("recovery: %w", err)
+	for _, logs := range [...]bool{false, true} {
+		l.later(sync)
+		l.renameSwapped(logs)
 	}
+	l.later(sync)
 	return nil
 }
 
 // renameSwapped gives the log files, or all others, of a replacement their names.
-func (l *loader) renameSwapped(logs bool) error {
+func (l *loader) renameSwapped(logs bool) {
 	for i, n := range l.names {
 		if n.Suffix != segment.SuffixSwap || (n.Kind == segment.KindLog) != logs {
 			continue
 		}
 		plain := n
 		plain.Suffix = ""
-		if err := l.fsys.Rename(n.Path(l.p.Dir), plain.Path(l.p.Dir)); err != nil {
-			return fmt.Errorf("recovery: %w", err)
-		}
+		l.later(func() error {
+			if err := l.fsys.Rename(n.Path(l.p.Dir), plain.Path(l.p.Dir)); err != nil {
+				return fmt.Errorf("recovery: %w", err)
+			}
+			return nil
+		})
 		l.names[i] = plain
+		if logs {
+			l.swapped = append(l.swapped, n.Offset)
+		}
 	}
-	return nil
 }
 
 // swapEnd verifies a segment that is about to replace others, and returns the offset where it ends.
@@ -141,7 +153,7 @@ func (l *loader) swapEnd(n segment.Name) (int64, error) {
 }
 
 // removeReplaced removes the files of the segments that a replacement covers. Its own are those with the suffix.
-func (l *loader) removeReplaced(from, to int64) error {
+func (l *loader) removeReplaced(from, to int64) {
 	var kept []segment.Name
 	for _, n := range l.names {
 		numeric := n.Kind == segment.KindLog || isIndex(n.Kind) || n.Kind == segment.KindSnapshot
@@ -149,52 +161,42 @@ func (l *loader) removeReplaced(from, to int64) error {
 			kept = append(kept, n)
 			continue
 		}
-		if err := l.mayBeNew(n); err != nil {
-			return err
-		}
+		l.mayBeNew(n)
 		path := n.Path(l.p.Dir)
 		l.find(Finding{Path: path, Decision: RemoveStale, Reason: "has been replaced"})
-		if err := l.remove(path); err != nil {
-			return err
-		}
+		l.later(func() error { return l.remove(path) })
 		if n.Kind == segment.KindSnapshot && !l.p.Compat {
+			l.leaving = append(l.leaving, n.Offset)
 			side := segment.Name{Kind: segment.KindProducers, Offset: n.Offset}
-			if err := l.removeIfThere(filepath.Join(l.p.Dir, side.String())); err != nil {
-				return err
-			}
+			l.later(func() error { return l.removeIfThere(filepath.Join(l.p.Dir, side.String())) })
 		}
 	}
 	l.names = kept
-	return nil
 }
 
 // mayBeNew notes a transaction index that is removed with the old files, and may be the new one, renamed when the
 // replacement was interrupted. It is made anew from the log; that the others are missing is noticed later.
-func (l *loader) mayBeNew(n segment.Name) error {
+func (l *loader) mayBeNew(n segment.Name) {
 	if n.Kind != segment.KindTxnIndex || n.Suffix != "" {
-		return nil
+		return
 	}
 	swap := n
 	swap.Suffix = segment.SuffixSwap
 	log := swap
 	log.Kind = segment.KindLog
 	if slices.Contains(l.names, swap) || !slices.Contains(l.names, log) {
-		return nil
+		return
 	}
 	if l.replaced == nil {
 		l.replaced = map[int64]bool{}
 	}
 	l.replaced[n.Offset] = true
-	return l.noteRebuild(n.Offset)
+	l.later(func() error { return l.noteRebuild(n.Offset) })
 }
 
 func (l *loader) removeIfThere(path string) error {
-	_, err := l.fsys.Stat(path)
-	if errors.Is(err, record.ErrCorrupt) || err != nil {
+	if _, err := l.fsys.Stat(path); err != nil {
 		return nil
 	}
 	return l.remove(path)
 }
-
-// swapCounts tells whether a .swap file stands for its segment, for a reader that cannot rename it.
-func (l *loader) swapCounts(n segment.Name) bool { return n.Suffix == segment.SuffixSwap }

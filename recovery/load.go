@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/oncelog/oncelog/internal/leaderepoch"
@@ -25,6 +24,9 @@ type Params struct {
 	Policy   Policy
 	Compat   bool   // load exactly as Kafka does, with what Kafka's files say; implies PointInTime
 	BootID   string // of this boot and mount
+
+	// CheckSegments holds the ends of every segment against the names of the files, which opens each of them.
+	CheckSegments bool
 
 	Segments  segment.Config
 	Producers producerstate.Config
@@ -73,7 +75,7 @@ func (s *State) Close() error {
 func Load(ctx context.Context, fsys vfs.FS, p Params) (*State, error) {
 	start := p.Now()
 	l, err := run(ctx, fsys, p)
-	if err != nil && !p.ReadOnly {
+	if err != nil && !p.ReadOnly && !l.acting {
 		err = l.refuseUnreadable(err)
 	}
 	l.report.Elapsed = p.Now().Sub(start)
@@ -101,22 +103,43 @@ func Inspect(ctx context.Context, fsys vfs.FS, p Params) (*Report, error) {
 }
 
 // run loads. A reader looks again where it saw what a writer may have been changing meanwhile: a load reads one file after
-// the other, and beside a writer they are not of one moment.
+// the other, and beside a writer they are not of one moment. A bad batch that is met in bytes which had not to be scanned
+// lets a load that has changed nothing begin anew, and scan that segment.
 func run(ctx context.Context, fsys vfs.FS, p Params) (l *loader, err error) {
 	const tries = 20
+	alsoRead := map[int64]bool{}
 	for i := 1; ; i++ {
 		l = newLoader(ctx, fsys, p)
+		l.alsoRead = alsoRead
 		err = l.run()
-		if !p.ReadOnly || i == tries || ctx.Err() != nil || err == nil && !l.report.Problems() && !l.report.Refused() {
+		switch {
+		case l.acting || p.Compat && !p.ReadOnly || ctx.Err() != nil:
 			return l, err
-		}
-		if !l.writerMoved() && (err == nil || i > 1) {
+		case l.meetsDamage(err):
+			i-- // there is one try for each segment
+		case !p.ReadOnly || i == tries || err == nil && !l.report.Problems() && !l.report.Refused():
+			return l, err
+		case !l.writerMoved() && (err == nil || i > 1):
 			return l, err
 		}
 		if closeErr := l.close(); closeErr != nil {
 			return l, errors.Join(err, closeErr)
 		}
 	}
+}
+
+// meetsDamage tells whether a load ended at a bad batch, and notes its segment as one to be read the next time.
+func (l *loader) meetsDamage(err error) bool {
+	bad, ok := errors.AsType[*segment.CorruptError](err)
+	if _, refused := errors.AsType[*RefusedError](err); refused || !ok {
+		return false
+	}
+	n := segment.Parse(filepath.Base(bad.Path))
+	if n.Kind != segment.KindLog || l.alsoRead[n.Offset] {
+		return false
+	}
+	l.alsoRead[n.Offset] = true
+	return true
 }
 
 // writerMoved tells whether the state file has changed since it was read.
@@ -150,7 +173,17 @@ type loader struct {
 	sameBoot bool
 	gaps     bool // offsets may jump
 
+	acting  bool           // nothing is refused any more
+	todo    []func() error // changes that wait until it is clear that the log is opened
+	leaving []int64        // offsets of snapshots that such a change removes
+	swapped []int64        // base offsets of segments whose files get their names by such a change
+
 	segments  segment.Set
+	alsoRead  map[int64]bool // base offsets of segments below the recovery point that are read all the same
+	rebuilds  []rebuild
+	newestOf  map[int64]newestBelow // by base offset
+	stale     []int64               // snapshots of offsets that are not there any more
+	found     abortedTxns
 	orphans   []segment.Name     // indexes without a log file
 	txnLost   []*segment.Segment // whose transaction index was emptied although no replay comes by
 	rebuilt   []*segment.Segment // of which an index was made anew
@@ -191,120 +224,65 @@ func (l *loader) run() error {
 	if err := l.leftovers(); err != nil {
 		return err
 	}
-	if l.p.Compat || l.p.Policy == PointInTime && !l.p.ReadOnly {
-		return l.loadAsKafka()
+	if !l.p.Compat {
+		return l.load()
 	}
-	return l.load()
+	if !l.p.ReadOnly {
+		if err := l.doLeftovers(); err != nil {
+			return err
+		}
+	}
+	return l.loadAsKafka()
 }
 
-// load is the loading of this library: scan what lies behind the recovery point, judge by the table, act, and rebuild
-// what is derived.
+// load is the loading of this library. First everything is read and decided, as a reader does it and with nothing changed:
+// where the log ends, by the table, and what has to be made anew. Bad bytes that are met in there refuse the open. Then it
+// acts, and reads only what it has read before.
 func (l *loader) load() error {
-	if err := l.openSegments(); err != nil {
-		return err
-	}
+	l.openSegments(true)
 	if l.segments.Len() == 0 {
 		return l.loadEmpty()
 	}
-	if err := l.checkSpans(); err != nil {
+	j, err := l.decide()
+	if err != nil || l.p.ReadOnly {
 		return err
 	}
-	j, err := l.judge()
-	if err != nil {
-		return err
-	}
-	if err := l.checkVersions(); err != nil {
-		return err
-	}
-	if err := l.refuseOrAct(j); err != nil {
-		return err
-	}
-	if err := l.takeOver(); err != nil {
-		return err
-	}
-	if !l.us && l.segments.Len() == 1 && l.end.Last.Size == 0 {
-		l.gaps = false // a log that was only just begun
-	}
-	if err := l.removeOrphans(); err != nil {
-		return err
-	}
-	if err := l.loadEpochs(); err != nil {
-		return err
-	}
-	if err := l.setLogStart(); err != nil {
-		return err
-	}
-	if err := l.loadProducers(); err != nil {
+	if err := l.act(j); err != nil {
 		return err
 	}
 	return l.finish()
 }
 
-// observe reads what is there, without judging it. The state file is first: beside a writer everything else is then as far
-// as it says, or further.
-func (l *loader) observe() error {
-	slot, us, err := l.observeWriter()
-	for range 2 {
-		if err != nil || us || !l.p.ReadOnly {
-			break
-		}
-		// A writer that changes the leader epochs may have done so between the two looks.
-		if err = l.file.Close(); err == nil {
-			slot, us, err = l.observeWriter()
-		}
+// decide finds out what is to be done, and changes nothing.
+func (l *loader) decide() (*judgement, error) {
+	if err := l.checkSpans(); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = l.list()
-	}
+	j, err := l.judge()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if us {
-		l.us, l.slot = true, slot
-		l.sameBoot = slot.IsOfBoot(l.p.BootID)
-		l.report.Mode, l.report.SameBoot, l.report.Durable = slot.Mode, l.sameBoot, slot.Durable.Offset
-		l.newest = slot.NewestTimestamp
-	} else {
-		l.report.Writer = Another
+	if err := l.checkVersions(); err != nil {
+		return nil, err
 	}
-	// What another program has left may have gaps, and goes on to have them when we write behind it.
-	l.gaps = slot.Gaps && l.us || !l.us && slices.ContainsFunc(l.names, func(n segment.Name) bool { return n.Kind == segment.KindLog })
-	return nil
-}
-
-// list reads the directory. What bears the name of a log file and is none would make a reader hang or a broker fail.
-func (l *loader) list() error {
-	entries, err := l.fsys.ReadDir(l.p.Dir)
-	if err != nil {
-		return fmt.Errorf("recovery: %w", err)
+	if !l.p.ReadOnly && l.report.Refused() {
+		return nil, l.refused()
 	}
-	l.entries = entries
-	l.names, l.report.CutFiles = l.names[:0], 0
-	for _, e := range entries {
-		n := segment.Parse(e.Name)
-		if n.Kind == segment.KindCut {
-			l.report.CutFiles++
-		}
-		switch {
-		case n.Kind == segment.KindUnknown:
-		case n.Kind == segment.KindIrregular:
-			l.find(Finding{Path: filepath.Join(l.p.Dir, e.Name), Decision: Note, Problem: true,
-				Reason: "ends like a file of a segment, but its name is no offset; it is left alone, and a broker would not start"})
-		case e.Kind != vfs.Regular:
-			l.find(Finding{Path: filepath.Join(l.p.Dir, e.Name), Decision: Refuse, Problem: true, Reason: "is no regular file"})
-		default:
-			l.names = append(l.names, n)
-		}
+	if err := l.cutInMemory(j); err != nil {
+		return nil, err
 	}
-	return nil
-}
-
-// unchanged is the listing of the directory while it is as it was listed, else nil: whatever is changed is a finding.
-func (l *loader) unchanged() []vfs.DirEntry {
-	if len(l.report.Findings) > 0 || l.derives() {
-		return nil
+	if !l.us && l.segments.Len() == 1 && l.end.Last.Size == 0 {
+		l.gaps = false // a log that was only just begun
 	}
-	return l.entries
+	if err := l.loadEpochs(); err != nil {
+		return nil, err
+	}
+	l.setLogStart()
+	l.findStaleSnapshots()
+	if err := l.planRebuilds(); err != nil {
+		return nil, err
+	}
+	return j, l.loadProducers()
 }
 
 // find adds a finding; zero values that stand for "not known" are set by the caller or here.
@@ -317,63 +295,6 @@ func (l *loader) find(f Finding) *Finding {
 	}
 	l.report.Findings = append(l.report.Findings, f)
 	return &l.report.Findings[len(l.report.Findings)-1]
-}
-
-// openSegments makes the set of segments, without opening a file.
-func (l *loader) openSegments() error {
-	hasLog := map[int64]bool{}
-	var list []*segment.Segment
-	for _, n := range l.names {
-		if n.Kind == segment.KindLog && (n.Suffix == "" || l.p.ReadOnly && n.Suffix == segment.SuffixSwap && l.swapCounts(n)) {
-			c := l.p.Segments
-			c.Suffix = n.Suffix
-			list = append(list, segment.Open(l.fsys, l.p.Dir, n.Offset, c))
-			hasLog[n.Offset] = true
-		}
-	}
-	l.segments = segment.NewSet(list...)
-	for _, n := range l.names {
-		if n.Suffix == "" && isIndex(n.Kind) && !hasLog[n.Offset] {
-			l.orphanIndex(n)
-		}
-	}
-	if l.p.Compat || l.p.Policy == PointInTime {
-		return l.removeOrphans() // nothing is refused
-	}
-	return nil
-}
-
-// removeOrphans removes the indexes without a log file, once it is clear that the log is opened.
-func (l *loader) removeOrphans() error {
-	for _, n := range l.orphans {
-		if err := l.remove(n.Path(l.p.Dir)); err != nil {
-			return err
-		}
-	}
-	l.orphans = nil
-	return nil
-}
-
-func isIndex(k segment.Kind) bool {
-	return k == segment.KindOffsetIndex || k == segment.KindTimeIndex || k == segment.KindTxnIndex
-}
-
-// orphanIndex is an index without a log file. There is nothing to be done with it, and a broker removes it. A power cut
-// leaves one where a segment was just begun; anywhere else a log file is missing.
-func (l *loader) orphanIndex(n segment.Name) {
-	_, later := l.segments.Higher(n.Offset)
-	lost := later
-	switch {
-	case l.deleted[n.Offset], l.us && n.Offset < l.slot.LogStart, l.us && l.slot.Cutting && n.Offset >= l.slot.Durable.Offset:
-		lost = false // its log file went first
-	case l.us:
-		lost = lost || n.Offset < l.slot.Durable.Offset
-	default:
-		lost = lost || l.foreign.Marker || n.Offset < l.foreign.RecoveryPoint()
-	}
-	l.find(Finding{Path: n.Path(l.p.Dir), Decision: RemoveStale, Problem: lost, Offset: n.Offset, End: -1,
-		Reason: "there is no log file with this base offset: it was removed, or was never made durable"})
-	l.orphans = append(l.orphans, n)
 }
 
 // remove removes a file, unless nothing is to be changed.
@@ -390,13 +311,15 @@ func (l *loader) remove(path string) error {
 // loadEmpty begins a log in a directory that has no segment.
 func (l *loader) loadEmpty() error {
 	if l.us && l.slot.Durable.Last.Size > 0 {
-		err := l.refuse(Finding{Path: l.p.Dir, Decision: Refuse, Problem: true, Position: -1, Bytes: -1,
+		err := l.lost(Finding{Path: l.p.Dir, Decision: Refuse, Problem: true, Position: -1, Bytes: -1,
 			Offset: l.slot.LogStart, End: l.slot.Durable.Offset,
 			Reason: "all log files are gone, although the state file knows of records in them"})
-		if err == nil && !l.p.dryRun {
+		if err == nil && l.p.ReadOnly && !l.p.dryRun {
 			err = l.refused() // a reader has nothing to read around the damage either
 		}
-		return err
+		if err != nil || !l.cutsDamage() {
+			return err
+		}
 	}
 	start := l.foreign.LogStart()
 	if l.us {
@@ -412,7 +335,8 @@ func (l *loader) loadEmpty() error {
 		}
 		return fmt.Errorf("%w: %s", ErrNotLog, l.p.Dir)
 	}
-	if err := l.removeOrphans(); err != nil {
+	l.acting = true
+	if err := errors.Join(l.doLeftovers(), l.removeOrphans()); err != nil {
 		return err
 	}
 	return l.beginAt(start)
@@ -433,7 +357,14 @@ func (l *loader) beginAt(offset int64) error {
 	if err := l.loadEpochs(); err != nil {
 		return err
 	}
-	return l.loadProducers()
+	l.findStaleSnapshots()
+	if err := producerstate.RemovePair(l.fsys, l.p.Dir, l.stale...); err != nil {
+		return err
+	}
+	if err := l.loadProducers(); err != nil {
+		return err
+	}
+	return l.actOnProducers()
 }
 
 // finish leaves the log as an open one has to be: nothing of what was derived is behind the log, and the recovery point
@@ -547,6 +478,16 @@ func (l *loader) refuse(f Finding) error {
 		return nil
 	}
 	return l.refused()
+}
+
+// lost is refuse for records that are gone as a whole, without which a policy that cuts at damage goes on.
+func (l *loader) lost(f Finding) error {
+	if !l.cutsDamage() {
+		return l.refuse(f)
+	}
+	f.Decision, f.Reason = Note, fmt.Sprintf("%s; the policy %v goes on with what is left", f.Reason, l.p.Policy)
+	l.find(f)
+	return nil
 }
 
 // refuseUnreadable turns a bad batch that was met in bytes which had not to be scanned into a refusal.

@@ -6,23 +6,20 @@ import (
 	"slices"
 
 	"github.com/oncelog/oncelog/index"
+	"github.com/oncelog/oncelog/internal/vfs"
 	"github.com/oncelog/oncelog/producerstate"
 	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/segment"
 )
 
 // loadProducers brings the producer state to the log end: from the newest pair of snapshot files that belongs to this
-// log, and from there by replaying it. On the way the transaction indexes behind the recovery point are filled again.
+// log, and from there by replaying it. It changes no file: the aborted transactions that it meets are kept for the
+// transaction indexes.
 func (l *loader) loadProducers() error {
-	if err := l.rebuildIndexes(); err != nil {
-		return err
-	}
-	if err := l.checkTxnIndexes(); err != nil {
-		return err
-	}
+	l.checkTxnIndexes()
 	c := l.producerConfig()
-	c.Files = l.unchanged()
-	m, err := producerstate.Open(l.fsys, l.p.Dir, c)
+	c.ReadOnly = true // until all is decided
+	m, err := l.openProducers(c)
 	if err != nil {
 		return err
 	}
@@ -30,18 +27,16 @@ func (l *loader) loadProducers() error {
 	if l.us {
 		m.NoteTime(l.slot.AppendClock)
 	}
-	if err := l.dropSnapshotsAboveEnd(m); err != nil {
-		return err
-	}
 	// What is scanned is replayed, even where a later snapshot is there: it brings back all batches of each producer, and
 	// the transaction index behind the recovery point.
 	at := min(l.end.Offset, l.derivedOffset)
 	if err := m.Load(l.segments.First().BaseOffset(), at, l.p.Now().UnixMilli()); err != nil {
 		return err
 	}
-	r := replay{l: l, m: m, txnFrom: l.derivedOffset}
+	l.found = abortedTxns{}
+	r := replay{l: l, m: m, txnFrom: l.derivedOffset, aborted: l.found.add}
 	if l.p.ReadOnly {
-		r.txnFrom = at
+		r.txnFrom, r.aborted = at, (*segment.Segment).AppendAborted // in memory
 		for s := range l.segments.From(at) {
 			s.ShadowAborted(at)
 		}
@@ -50,13 +45,98 @@ func (l *loader) loadProducers() error {
 		return err
 	}
 	m.UpdateMapEndOffset(l.end.Offset)
-	if !l.p.ReadOnly && !l.p.Compat {
-		if _, err := producerstate.RemoveOrphans(l.fsys, l.p.Dir, l.unchanged()); err != nil {
+	return l.readBelowLost()
+}
+
+// readBelowLost reads what making transaction indexes anew will read, so that damage in there is met before anything changes.
+func (l *loader) readBelowLost() error {
+	if !l.asWriter() || l.report.Refused() {
+		return nil
+	}
+	lost := map[int64]bool{}
+	for _, d := range l.txnBad {
+		lost[d.name.Offset] = true
+	}
+	for base := range l.replaced {
+		lost[base] = true
+	}
+	for _, r := range l.rebuilds {
+		lost[r.base] = lost[r.base] || r.extra
+	}
+	for _, n := range l.names {
+		// What a power cut has left of an index that is continued may ask for all of it.
+		if s, ok := l.txnIndexOf(n); ok && l.renewsTxnIndex(s) {
+			if err := checkTxnIndex(s); errors.Is(err, index.ErrCorrupt) || errors.Is(err, index.ErrUnsupportedVersion) {
+				lost[n.Offset] = true
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	read := int64(-1)
+	for s := range l.segments.All() {
+		if !lost[s.BaseOffset()] {
+			continue
+		}
+		m, err := l.producersAt(s.BaseOffset())
+		if err != nil {
 			return err
+		}
+		next := l.end.Offset
+		if after, more := l.segments.Higher(s.BaseOffset()); more {
+			next = after.BaseOffset()
+		}
+		r := replay{l: l, m: m, txnFrom: unlimited, quiet: true}
+		if err := r.run(max(read, m.MapEndOffset()), next); err != nil {
+			return err
+		}
+		read = next
+	}
+	return nil
+}
+
+// openProducers makes a manager of what is there when all that was put off is done.
+func (l *loader) openProducers(c producerstate.Config) (*producerstate.Manager, error) {
+	if !l.acting {
+		c.Files = slices.DeleteFunc(slices.Clone(l.entries), func(e vfs.DirEntry) bool {
+			n := segment.Parse(e.Name)
+			return n.Kind == segment.KindSnapshot && slices.Contains(l.leaving, n.Offset)
+		})
+	}
+	return producerstate.Open(l.fsys, l.p.Dir, c)
+}
+
+// producersAt is the producer state of an older snapshot, at or below an offset, in a manager of its own.
+func (l *loader) producersAt(offset int64) (*producerstate.Manager, error) {
+	c := l.producerConfig()
+	c.ReadOnly, c.AllowBareSnapshots, c.Report = true, true, nil
+	m, err := l.openProducers(c)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.TruncateAndReload(l.segments.First().BaseOffset(), offset, l.p.Now().UnixMilli())
+}
+
+// actOnProducers lets the files follow what loadProducers found.
+func (l *loader) actOnProducers() error {
+	if err := l.producers.AllowChanges(l.unchanged()); err != nil {
+		return err
+	}
+	if _, err := producerstate.RemoveOrphans(l.fsys, l.p.Dir, l.unchanged()); err != nil {
+		return err
+	}
+	if err := l.resetTxnIndexes(); err != nil {
+		return err
+	}
+	for s := range l.segments.From(l.derivedFrom.segment) {
+		for _, t := range l.found[s.BaseOffset()] {
+			if err := s.AppendAborted(t); err != nil {
+				return fmt.Errorf("recovery: transaction index: %w", err)
+			}
 		}
 	}
 	for base := range l.replaced {
-		if s, ok := l.segments.Get(base); ok && !l.p.ReadOnly && !slices.Contains(l.txnLost, s) && base < l.derivedFrom.segment {
+		if s, ok := l.segments.Get(base); ok && !slices.Contains(l.txnLost, s) && base < l.derivedFrom.segment {
 			l.txnLost = append(l.txnLost, s)
 		}
 	}
@@ -68,18 +148,12 @@ func (l *loader) loadProducers() error {
 	return nil
 }
 
-// dropSnapshotsAboveEnd removes snapshots of offsets that the log does not reach.
-func (l *loader) dropSnapshotsAboveEnd(m *producerstate.Manager) error {
-	if latest, ok := m.LatestSnapshotOffset(); !ok || latest <= l.end.Offset {
-		return nil
-	}
-	if l.p.ReadOnly {
-		return nil
-	}
-	if err := l.removeSnapshotsAbove(l.end.Offset); err != nil {
-		return err
-	}
-	return m.DeleteSnapshotsAfter(l.end.Offset)
+// abortedTxns are aborted transactions by the base offset of the segment that holds the marker.
+type abortedTxns map[int64][]index.AbortedTxn
+
+func (a abortedTxns) add(s *segment.Segment, t index.AbortedTxn) error {
+	a[s.BaseOffset()] = append(a[s.BaseOffset()], t)
+	return nil
 }
 
 func (l *loader) producerConfig() producerstate.Config {
@@ -116,7 +190,9 @@ type replay struct {
 	l       *loader
 	m       *producerstate.Manager
 	staging producerstate.AppendInfo
+	aborted func(*segment.Segment, index.AbortedTxn) error
 	txnFrom int64 // aborted transactions whose marker is at or behind it go into the transaction index
+	quiet   bool  // it is not the first one: nothing is to be said of what it finds
 	strict  bool  // a batch that contradicts its producer's state ends the load, as in Kafka
 }
 
@@ -165,9 +241,13 @@ func (r *replay) segment(s *segment.Segment, from, to int64) error {
 			return err
 		}
 	}
-	r.l.report.BytesReplayed += c.Tail().Position - start
+	t := c.Tail()
+	r.l.report.BytesReplayed += t.Position - start
 	if err := c.Err(); err != nil {
 		return fmt.Errorf("recovery: %w", err)
+	}
+	if bad := (*segment.CorruptError)(nil); r.l.asWriter() && !r.l.report.Refused() && !r.l.p.Compat && errors.As(t.Reason, &bad) {
+		return fmt.Errorf("recovery: %w", bad)
 	}
 	return nil
 }
@@ -186,7 +266,11 @@ func (r *replay) batch(s *segment.Segment, b segment.BatchAt) error {
 		}
 		// The log is what it is: a batch that its producer should not have been allowed to write keeps nobody from
 		// reading the others.
-		r.l.find(Finding{Path: s.Path(), Decision: Note, Position: b.Position, Bytes: int64(b.Size()), Offset: b.BaseOffset(),
+		if r.quiet {
+			r.m.UpdateMapEndOffset(b.NextOffset())
+			return nil
+		}
+		r.l.find(Finding{Path: r.l.pathOf(s), Decision: Note, Position: b.Position, Bytes: int64(b.Size()), Offset: b.BaseOffset(),
 			End: b.NextOffset(), Reason: "contradicts the state of its producer, which stays as it was: " + err.Error(), Err: err, Problem: true})
 		r.m.UpdateMapEndOffset(b.NextOffset())
 		return nil
@@ -197,7 +281,7 @@ func (r *replay) batch(s *segment.Segment, b segment.BatchAt) error {
 	for _, c := range r.staging.Completed() {
 		stable := r.m.LastStableOffset(c)
 		if c.Aborted && c.LastOffset >= r.txnFrom {
-			err := s.AppendAborted(index.AbortedTxn{ProducerID: c.ProducerID, FirstOffset: c.FirstOffset,
+			err := r.aborted(s, index.AbortedTxn{ProducerID: c.ProducerID, FirstOffset: c.FirstOffset,
 				LastOffset: c.LastOffset, LastStableOffset: stable})
 			if err != nil {
 				return fmt.Errorf("recovery: transaction index: %w", err)
@@ -226,9 +310,20 @@ func (r *replay) noteFirstCount(b record.Batch, known bool) {
 	_ = r.m.SetNamed(producerstate.Named{ID: id, FirstCount: first})
 }
 
-// checkTxnIndexes makes those transaction indexes anew that cannot be right. There are few: a segment without an aborted
+// checkTxnIndexes looks at the transaction indexes that are not made anew anyway. There are few: a segment without an aborted
 // transaction has none.
-func (l *loader) checkTxnIndexes() error {
+func (l *loader) checkTxnIndexes() {
+	l.txnBad = slices.DeleteFunc(l.txnBad, func(d txnDamage) bool {
+		_, ok := l.txnIndexOf(d.name)
+		return !ok // it is cut off with its segment
+	})
+	for _, d := range l.txnBad {
+		l.find(Finding{Path: d.name.Path(l.p.Dir), Decision: Rebuild, Problem: true, Reason: d.err.Error(), Err: d.err})
+	}
+}
+
+// resetTxnIndexes empties the transaction indexes that cannot be right, also those in which a power cut has left anything.
+func (l *loader) resetTxnIndexes() error {
 	for _, n := range l.names {
 		if s, ok := l.txnIndexOf(n); ok && l.renewsTxnIndex(s) {
 			if err := checkTxnIndex(s); errors.Is(err, index.ErrCorrupt) {
@@ -241,10 +336,6 @@ func (l *loader) checkTxnIndexes() error {
 	for _, d := range l.txnBad {
 		s, ok := l.txnIndexOf(d.name)
 		if !ok {
-			continue // it has been cut off with its segment
-		}
-		l.find(Finding{Path: d.name.Path(l.p.Dir), Decision: Rebuild, Problem: true, Reason: d.err.Error(), Err: d.err})
-		if l.p.ReadOnly {
 			continue
 		}
 		if err := l.noteRebuild(s.BaseOffset()); err != nil {
@@ -264,13 +355,8 @@ func (l *loader) checkTxnIndexes() error {
 // rebuildTxnIndex fills the transaction index of one segment from the log. It needs the producer state at its start, which
 // comes from an older snapshot and the log behind it, in a manager of its own.
 func (l *loader) rebuildTxnIndex(s *segment.Segment) error {
-	c := l.producerConfig()
-	c.ReadOnly, c.AllowBareSnapshots, c.Report = true, true, nil
-	m, err := producerstate.Open(l.fsys, l.p.Dir, c)
+	m, err := l.producersAt(s.BaseOffset())
 	if err != nil {
-		return err
-	}
-	if err := m.TruncateAndReload(l.segments.First().BaseOffset(), s.BaseOffset(), l.p.Now().UnixMilli()); err != nil {
 		return err
 	}
 	if err := s.ResetTxnIndex(); err != nil {
@@ -281,7 +367,7 @@ func (l *loader) rebuildTxnIndex(s *segment.Segment) error {
 	if err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
-	r := replay{l: l, m: m, txnFrom: s.BaseOffset()}
+	r := replay{l: l, m: m, txnFrom: s.BaseOffset(), aborted: (*segment.Segment).AppendAborted, quiet: true}
 	if err := r.run(m.MapEndOffset(), end); err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ type Replay struct{ r replay }
 
 // NewReplay returns a Replay for the state of a log that was loaded with the same parameters.
 func NewReplay(fsys vfs.FS, p Params, m *producerstate.Manager) *Replay {
-	return &Replay{replay{l: &loader{fsys: fsys, p: p}, m: m}}
+	return &Replay{replay{l: &loader{fsys: fsys, p: p}, m: m, aborted: (*segment.Segment).AppendAborted}}
 }
 
 // Batch applies one batch.

@@ -14,13 +14,18 @@ import (
 	"github.com/oncelog/oncelog/segment"
 )
 
-// rebuildIndexes makes the offset and time indexes anew where they cannot be trusted: behind the recovery point, since an
-// index is not synced with its log, and where a file is missing. The transaction indexes follow with the producers.
-func (l *loader) rebuildIndexes() error {
-	if l.p.ReadOnly || l.created {
-		return nil
-	}
-	missing, unfinished := l.segmentsWithoutIndex(), l.rebuildFrom
+// rebuild is a segment whose offset and time index are made anew.
+type rebuild struct {
+	base  int64 // offset of the segment
+	from  int64 // byte from which on
+	extra bool  // it lies below what is made anew anyway
+	whole bool  // an index is missing, or an earlier load was at work on them
+}
+
+// planRebuilds finds out which offset and time indexes cannot be trusted: those behind the recovery point, since an index is
+// not synced with its log, and those of which a file is missing. The transaction indexes follow with the producers.
+func (l *loader) planRebuilds() error {
+	missing := l.segmentsWithoutIndex()
 	for s := range l.segments.All() {
 		from := int64(-1)
 		switch {
@@ -29,24 +34,75 @@ func (l *loader) rebuildIndexes() error {
 		case s.BaseOffset() > l.derivedFrom.segment:
 			from = 0
 		}
-		name := missing[s.BaseOffset()]
-		if name != "" {
-			l.find(Finding{Path: filepath.Join(l.p.Dir, name), Decision: Rebuild, Problem: from != 0 && !l.deleted[s.BaseOffset()], Reason: "the index is missing"})
-		}
-		if name != "" || s.BaseOffset() >= unfinished {
-			if from != 0 {
-				if err := l.noteRebuild(s.BaseOffset()); err != nil {
-					return err
-				}
-				l.txnLost = append(l.txnLost, s)
-			}
-			from = 0
-			l.rebuilt = append(l.rebuilt, s)
-		}
-		if from < 0 {
+		r := rebuild{base: s.BaseOffset(), from: from}
+		if from < 0 && l.isDeleted(s) {
 			continue
 		}
-		if err := l.rebuildIndex(s, from); err != nil {
+		name := missing[s.BaseOffset()]
+		if name != "" && l.asWriter() {
+			l.find(Finding{Path: filepath.Join(l.p.Dir, name), Decision: Rebuild, Problem: from != 0 && !l.deleted[s.BaseOffset()], Reason: "the index is missing"})
+		}
+		if name != "" || s.BaseOffset() >= l.rebuildFrom {
+			r.from, r.extra, r.whole = 0, from != 0, true
+		}
+		if r.from >= 0 {
+			l.rebuilds = append(l.rebuilds, r)
+		}
+		if r.from > 0 {
+			if err := l.readNewest(s, r.from); err != nil {
+				return err
+			}
+		}
+	}
+	if s := l.segments.Active(); len(l.rebuilds) == 0 || l.rebuilds[len(l.rebuilds)-1].base != s.BaseOffset() {
+		size, err := s.Size()
+		if err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+		return l.readNewest(s, size)
+	}
+	return nil
+}
+
+// newestBelow is the greatest timestamp of a segment below a byte.
+type newestBelow struct {
+	end    int64
+	newest index.TimestampOffset
+}
+
+// readNewest reads what a segment has to know of its batches below end when it is written to. One that is damaged is not.
+func (l *loader) readNewest(s *segment.Segment, end int64) error {
+	if l.p.ReadOnly && (!l.p.dryRun || l.report.Refused()) {
+		return nil
+	}
+	newest, err := s.NewestBelow(end)
+	if err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	if l.newestOf == nil {
+		l.newestOf = map[int64]newestBelow{}
+	}
+	l.newestOf[s.BaseOffset()] = newestBelow{end, newest}
+	return nil
+}
+
+// rebuildIndexes makes the offset and time indexes anew as planned.
+func (l *loader) rebuildIndexes() error {
+	for _, r := range l.rebuilds {
+		s, ok := l.segments.Get(r.base)
+		if !ok {
+			continue
+		}
+		if r.extra {
+			if err := l.noteRebuild(r.base); err != nil {
+				return err
+			}
+			l.txnLost = append(l.txnLost, s)
+		}
+		if r.whole {
+			l.rebuilt = append(l.rebuilt, s)
+		}
+		if err := l.rebuildIndex(s, r.from); err != nil {
 			return err
 		}
 	}
@@ -220,7 +276,7 @@ func (l *loader) flushEpochs() error {
 	next.LeaderEpochs = l.epochs.Encode()
 	if l.us && !l.p.Compat {
 		slot, _ := l.file.Newest()
-		slot.Who = [2]uint64{l.foreign.Fingerprint(), next.Fingerprint()}
+		slot.Who, slot.Bare = Writers(&l.foreign, &next)
 		if err := l.file.Sync(slot); err != nil {
 			return err
 		}
@@ -233,7 +289,7 @@ func (l *loader) flushEpochs() error {
 }
 
 // setLogStart takes the log start from whoever set it last, and keeps it inside the log.
-func (l *loader) setLogStart() error {
+func (l *loader) setLogStart() {
 	l.logStart = max(l.kafkaLogStart(), l.segments.First().BaseOffset())
 	if l.logStart > l.end.Offset {
 		l.find(Finding{Path: l.p.Dir, Decision: Clamp, Problem: !l.us || !l.scanned, Position: -1, Bytes: -1, Offset: l.end.Offset, End: l.logStart,
@@ -241,5 +297,4 @@ func (l *loader) setLogStart() error {
 		l.logStart = l.end.Offset
 	}
 	l.epochs.TruncateFromStart(l.logStart)
-	return l.flushEpochs()
 }

@@ -70,6 +70,11 @@ type Slot struct {
 	GroupBound int64     // SyncCommit: most bytes that are ever written between two syncs
 	BootID     string    // whose page cache it was
 	Who        [2]uint64 // fingerprints of the files that another program rewrites; either one means that it was us
+	Bare       [2]uint64 // the same without the leader epochs, for when that file was lost
+
+	// Segments stands for the segments from the one with the log start on whose base offset lies below the durable end. It
+	// says nothing while a truncation is under way.
+	Segments SegmentSum
 
 	// Changes grows whenever bytes of the log that somebody may have read are taken away or replaced, before that is done:
 	// by a truncation, and by an open that has to cut. It begins with the clock, so that it differs when the file was lost.
@@ -108,6 +113,10 @@ func (s *Slot) append(dst []byte) []byte {
 	copy(b[161:], boot)
 	binary.BigEndian.PutUint64(b[272:], uint64(s.RebuildFrom))
 	binary.BigEndian.PutUint64(b[296:], s.Changes)
+	binary.BigEndian.PutUint64(b[304:], s.Segments.Count)
+	binary.BigEndian.PutUint64(b[312:], s.Segments.Sum)
+	binary.BigEndian.PutUint64(b[320:], s.Bare[0])
+	binary.BigEndian.PutUint64(b[328:], s.Bare[1])
 	binary.BigEndian.PutUint64(b[slotSum:], xxhash.Sum64(b[:slotSum]))
 	return append(dst, b[:]...)
 }
@@ -167,6 +176,8 @@ func parseSlot(b []byte) (s Slot, err error) {
 	s.Newest.Timestamp, s.Newest.Offset = int64(binary.BigEndian.Uint64(b[256:])), int64(binary.BigEndian.Uint64(b[264:]))
 	s.RebuildFrom = int64(binary.BigEndian.Uint64(b[272:]))
 	s.Changes = binary.BigEndian.Uint64(b[296:])
+	s.Segments = SegmentSum{binary.BigEndian.Uint64(b[304:]), binary.BigEndian.Uint64(b[312:])}
+	s.Bare = [2]uint64{binary.BigEndian.Uint64(b[320:]), binary.BigEndian.Uint64(b[328:])}
 	s.Who = [2]uint64{binary.BigEndian.Uint64(b[144:]), binary.BigEndian.Uint64(b[152:])}
 	n := int(b[160])
 	if n > maxBootIDLen || !s.plausible() {

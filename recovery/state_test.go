@@ -25,6 +25,7 @@ func sampleSlot() Slot {
 		SnapshotOffset: 100, NewestTimestamp: 1_700_000_000_000, AppendClock: 1_700_000_000_001,
 		Clean: true, Gaps: true, Mode: SyncInterval, GroupBound: 1 << 20, BootID: "boot", Who: [2]uint64{1, 2},
 		Newest: index.TimestampOffset{Timestamp: 1_700_000_000_000, Offset: 97}, RebuildFrom: 41, Changes: 43,
+		Segments: SegmentSum{Count: 7, Sum: 1 << 63}, Bare: [2]uint64{5, 6},
 	}
 }
 
@@ -43,11 +44,12 @@ func TestSlot_Golden(t *testing.T) {
 	if hex.EncodeToString(got[256:280]) != rest {
 		t.Errorf("behind the boot id are %x, want %s", got[256:280], rest)
 	}
-	if hex.EncodeToString(got[296:304]) != "000000000000002b" {
-		t.Errorf("the count of changes is %x", got[296:304])
+	const more = "000000000000002b" + "0000000000000007" + "8000000000000000" + "0000000000000005" + "0000000000000006"
+	if hex.EncodeToString(got[296:336]) != more {
+		t.Errorf("at byte 296 are %x, want %s", got[296:336], more)
 	}
 	clear(got[256:280])
-	clear(got[296:304])
+	clear(got[296:336])
 	if !bytes.Equal(got[len(want)/2:slotSum], make([]byte, slotSum-len(want)/2)) {
 		t.Error("what is not used must be zero")
 	}

@@ -28,7 +28,7 @@ func (l *loader) takeOver() error {
 	if !found {
 		slot.SnapshotOffset = -1
 	}
-	slot.Who, slot.RebuildFrom = [2]uint64{}, l.rebuildMark()
+	slot.Who, slot.Bare, slot.RebuildFrom = [2]uint64{}, [2]uint64{}, l.rebuildMark()
 	return l.file.Sync(slot)
 }
 

@@ -66,6 +66,9 @@ type told struct {
 	end    int64
 }
 
+// NewestBelow is MaxTimestamp of the batches below byte end.
+func (s *Segment) NewestBelow(end int64) (index.TimestampOffset, error) { return s.newestBelow(end) }
+
 // newestBelow finds the greatest timestamp of the batches below end. After a *CorruptError the result is that of the
 // batches before the damage.
 func (s *Segment) newestBelow(end int64) (index.TimestampOffset, error) {

@@ -55,6 +55,10 @@ func (t Set) Floor(offset int64) (*Segment, bool) {
 	return nil, false
 }
 
+// Index returns the place in the set, from 0, of the segment with the greatest base offset that is not above offset, −1 if
+// there is none.
+func (t Set) Index(offset int64) int { return t.floor(offset) }
+
 // Higher returns the segment with the smallest base offset above offset.
 func (t Set) Higher(offset int64) (*Segment, bool) {
 	if i := t.floor(offset) + 1; i < len(t.segments) {

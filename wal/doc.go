@@ -66,10 +66,11 @@
 //
 // # Recovery
 //
-// After Close nothing is read at the next open. After a crash what lies behind the last checkpoint is, at most about
-// Options.CheckpointBytes. An interrupted write at the end is cut and kept in a file. Bytes that had been promised and
-// are missing or different make Open for writing fail with ErrRefused and change nothing; an open with ReadOnly works,
-// and reads around them (UnreadableError). Options.DamagePolicy makes that stricter or as lenient as Kafka is.
+// After Close no batch is read at the next open, and a segment that is gone is noticed; Options.CheckSegments looks at the
+// ends of all. After a crash what lies behind the last checkpoint is read, at most about Options.CheckpointBytes. An
+// interrupted write at the end is cut and kept in a file. Bytes that had been promised and are missing or different make
+// Open for writing fail with ErrRefused and change nothing; an open with ReadOnly works, and reads around them
+// (UnreadableError). Options.DamagePolicy makes that stricter, or cuts at damage as Kafka does, with the bytes kept.
 // RecoveryReport tells what was found, what was cut, where it is kept, and up to where appends are known to have been
 // acknowledged as durable. The rules are in package recovery.
 //

@@ -40,6 +40,7 @@ type Log struct {
 	mu        sync.Mutex
 	closed    bool                   // guarded by mu
 	set       segment.Set            // guarded by mu; readers use segments
+	sums      []recovery.SegmentSum  // of the first 0, 1, … segments of set; guarded by mu
 	active    *segment.Segment       // guarded by mu
 	end       place                  // log end, what waits for its sync included; guarded by mu
 	last      record.Identity        // last batch below end; guarded by mu
@@ -73,6 +74,7 @@ type Log struct {
 	changes              uint64           // recovery.Slot.Changes; guarded by mu
 	foreign              recovery.Foreign // guarded by mu
 	who                  [2]uint64        // guarded by mu
+	bare                 [2]uint64        // see recovery.Slot; guarded by mu
 	slotsMade            uint64           // guarded by mu
 
 	discards []discarded // guarded by mu
@@ -151,7 +153,8 @@ func OpenFS(ctx context.Context, fsys vfs.FS, dir string, o Options) (l *Log, er
 func (l *Log) recoveryParams() recovery.Params {
 	return recovery.Params{
 		Dir: l.dir, ReadOnly: l.opts.ReadOnly, Policy: l.opts.DamagePolicy, Compat: l.opts.Compat, BootID: l.bootID,
-		Segments: l.segmentConfig(), Producers: l.producerConfig(), Logger: l.opts.Logger, Now: l.opts.Now,
+		CheckSegments: l.settings().CheckSegments,
+		Segments:      l.segmentConfig(), Producers: l.producerConfig(), Logger: l.opts.Logger, Now: l.opts.Now,
 	}
 }
 
@@ -182,7 +185,7 @@ var opens atomic.Int64
 // adopt takes over what recovery found, and writes down that this process is the writer now.
 func (l *Log) adopt(s *recovery.State) error {
 	l.report, l.state = s.Report, s.StateFile
-	l.who = [2]uint64{s.Foreign.Fingerprint(), s.Foreign.Fingerprint()}
+	l.who, l.bare = recovery.Writers(&s.Foreign, &s.Foreign)
 	l.groupBound = int64(l.settings().GroupBytes)
 	l.takeLoaded(s)
 	l.publishEnd(l.end)

@@ -108,6 +108,11 @@ type Options struct {
 	GroupBytes      int32         // SyncCommit: most bytes in one sync; default the greater of 1 MiB and MaxMessageBytes
 	CheckpointBytes int64         // log bytes between two checkpoints, which bound what a crash makes the next open read; default 64 MiB
 
+	// CheckSegments lets Open look at both ends of every segment, where otherwise only the names of the files below the last
+	// checkpoint are looked at: a segment that has been emptied, shortened, grown or exchanged is found before it is read.
+	// It opens every file.
+	CheckSegments bool
+
 	// DamagePolicy decides what Open may cut; default TolerateTornTail.
 	DamagePolicy Policy
 

@@ -60,7 +60,7 @@ func (l *Log) Options() Options { return *l.settings() }
 //
 // What concerns the making of a segment (MaxIndexBytes, IndexIntervalBytes, Preallocate, SegmentJitter) applies from the next
 // segment on, and a GroupBytes below the present one from the next Open on. Sync, DamagePolicy, ManualHighWatermark, Compat,
-// ReadOnly and OpenSegments cannot change while the log is open, nor can Logger and Now, which are nil in what change gets.
+// ReadOnly, CheckSegments and OpenSegments cannot change while the log is open, nor can Logger and Now, which are nil in what change gets.
 //
 // Any number of goroutines may call it; change runs alone and must not call Reconfigure. Errors: ErrInvalidOptions, which names
 // each setting that is wrong, ErrClosed, ErrReadOnly, ErrFailed, and one of the state file where a greater group has to be
@@ -106,6 +106,7 @@ func (o *Options) mayBecome(n *Options) error {
 		{"ManualHighWatermark", o.ManualHighWatermark != n.ManualHighWatermark, o.ManualHighWatermark},
 		{"Compat", o.Compat != n.Compat, o.Compat},
 		{"ReadOnly", o.ReadOnly != n.ReadOnly, o.ReadOnly},
+		{"CheckSegments", o.CheckSegments != n.CheckSegments, o.CheckSegments},
 		{"OpenSegments", o.OpenSegments != n.OpenSegments, o.OpenSegments},
 	} {
 		if f.differs {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/recovery"
 	"github.com/oncelog/oncelog/segment"
 )
 
@@ -276,6 +277,11 @@ func (l *Log) setActive(s *segment.Segment, size int64, now time.Time) {
 // setSegments shows readers another set of segments. The caller holds mu.
 func (l *Log) setSegments(set segment.Set) {
 	l.set = set
+	sums := make([]recovery.SegmentSum, 1, set.Len()+1)
+	for s := range set.All() {
+		sums = append(sums, sums[len(sums)-1].Add(s.BaseOffset()))
+	}
+	l.sums = sums
 	l.segments.Store(&set)
 }
 

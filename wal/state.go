@@ -91,7 +91,16 @@ func (l *Log) slot() recovery.Slot {
 		Changes:         l.changes,
 		BootID:          l.bootID,
 		Who:             l.who,
+		Bare:            l.bare,
+		Segments:        l.sumSegments(),
 	}
+}
+
+// sumSegments sums up the segments from the one with the log start on of which something is durable. The caller holds mu.
+func (l *Log) sumSegments() recovery.SegmentSum {
+	from := l.set.Index(max(l.ends.logStart, l.set.First().BaseOffset()))
+	to := l.set.Index(l.durable.Offset-1) + 1
+	return l.sums[max(from, to)].Sub(l.sums[from])
 }
 
 // hint writes the slot without a sync, unless a later one is written already. A hint that cannot be written costs the
@@ -140,19 +149,19 @@ func (l *Log) changeForeign(changed recovery.Foreign, write func() error) error 
 			l.fail(errors.New("wal: the leader epochs, or a checkpoint of the log directory, are not known to be on disk"))
 			return l.failure()
 		}
-		l.who = [2]uint64{old, next}
+		l.who, l.bare = recovery.Writers(&l.foreign, &changed)
 		if err := l.syncState(l.slot()); err != nil {
 			return err
 		}
 	}
 	if err := write(); err != nil {
 		if now, readErr := recovery.ReadForeign(l.fsys, l.dir); readErr == nil && now.Fingerprint() == old {
-			l.who = [2]uint64{old, old} // nothing was replaced
+			l.who, l.bare = recovery.Writers(&l.foreign, &l.foreign) // nothing was replaced
 		}
 		return err
 	}
 	l.foreign = changed
-	l.who = [2]uint64{next, next} // for the next slot, whenever that is written
+	l.who, l.bare = recovery.Writers(&changed, &changed) // for the next slot, whenever that is written
 	return nil
 }
 

@@ -127,6 +127,7 @@ type partitionResult struct {
 	Findings []finding `json:"findings"`
 	Omitted  int       `json:"findingsOmitted"`
 	found    findings
+	report   *recovery.Report // what an open would find; nil where it was not tried
 }
 
 // openPlan is what an open for writing does.
@@ -168,6 +169,7 @@ func (a *app) inspectOnce(ctx context.Context, dir string, policy recovery.Polic
 		if report, err = a.inspectRecovery(ctx, dir, policy, r); err != nil {
 			return nil, err
 		}
+		r.report = report
 	}
 	if verify {
 		v := newVerifier(ctx, a.fsys, list, &r.found, report)
@@ -186,7 +188,7 @@ func (a *app) inspectRecovery(ctx context.Context, dir string, policy recovery.P
 	if err != nil {
 		return nil, err
 	}
-	report, err := recovery.Inspect(ctx, a.fsys, recovery.Params{Dir: dir, Policy: policy, BootID: boot, Logger: discard(), Now: a.now})
+	report, err := recovery.Inspect(ctx, a.fsys, recovery.Params{Dir: dir, Policy: policy, BootID: boot, CheckSegments: true, Logger: discard(), Now: a.now})
 	var refused *recovery.RefusedError
 	switch {
 	case errors.As(err, &refused):

@@ -132,75 +132,21 @@ func (a *app) planRecovery(ctx context.Context, dir string, policy wal.Policy) (
 		return nil, err
 	}
 	r := &recoverResult{Findings: p.Findings, Refused: p.found.refused()}
-	if p.Open != nil {
-		r.LogStart, r.LogEnd = p.Open.LogStart, p.Open.LogEnd
+	if p.report == nil {
+		return r, nil
 	}
-	if policy == wal.PointInTime && p.Open != nil && r.Refused {
-		if err := reader.planAsKafka(dir, r); err != nil {
-			return nil, err
-		}
-	}
+	r.LogStart, r.LogEnd, r.BytesCut, r.Trimmed = p.report.LogStart, p.report.LogEnd, p.report.BytesCut, p.report.BytesTrimmed
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		n := segment.Parse(f.File)
 		cuts := f.Decision == recovery.CutTail.String() || f.Decision == recovery.CutSegment.String()
-		if f.Position == nil && f.Decision == recovery.CutSegment.String() {
-			f.Position = known(0)
-		}
 		if !cuts || f.Position == nil || f.End == nil {
-			if f.Decision == recovery.TrimZeros.String() && f.End != nil {
-				r.Trimmed += *f.End - *f.Position
-			}
 			continue
 		}
-		r.BytesCut += *f.End - *f.Position
-		if f.Kept, err = a.freeCutName(dir, n.Offset, *f.Position); err != nil {
+		if f.Kept, err = a.freeCutName(dir, segment.Parse(f.File).Offset, *f.Position); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
-}
-
-// planAsKafka turns the first refusal into the cut that point-in-time makes of it: everything behind the first bad byte
-// goes, all later segments with it.
-func (a *app) planAsKafka(dir string, r *recoverResult) error {
-	at := -1
-	for i := range r.Findings {
-		f := &r.Findings[i]
-		if f.refuses() && f.Position != nil && segment.Parse(f.File).Kind == segment.KindLog {
-			at = i
-			break
-		}
-	}
-	if at < 0 {
-		return nil // what is refused is no damage of a log file: no policy helps
-	}
-	first := r.Findings[at]
-	base := segment.Parse(first.File).Offset
-	entries, err := a.fsys.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	list := r.Findings[:at:at]
-	for _, e := range entries {
-		n := segment.Parse(e.Name)
-		if n.Kind != segment.KindLog || n.Suffix != "" || n.Offset < base || e.Kind != vfs.Regular {
-			continue
-		}
-		info, err := a.fsys.Stat(filepath.Join(dir, e.Name))
-		if err != nil {
-			return err
-		}
-		f := finding{File: e.Name, Problem: true, Decision: recovery.CutSegment.String(), Position: known(0), End: known(info.Size),
-			Offset: known(n.Offset), Reason: "lies behind the place where the log then ends"}
-		if n.Offset == base {
-			f = first
-			f.Decision, f.End, f.LastOffset, f.NextGood = recovery.CutTail.String(), known(info.Size), nil, nil
-		}
-		list = append(list, f)
-	}
-	r.Findings, r.Refused, r.LogEnd = list, false, *first.Offset
-	return nil
 }
 
 // freeCutName is the name that recovery gives the copy of what it cuts at a place.
@@ -214,22 +160,15 @@ func (a *app) freeCutName(dir string, base, position int64) (string, error) {
 	}
 }
 
-// applyRecovery opens the log for writing, which recovers it, and closes it in order.
+// applyRecovery opens the log for writing, which recovers it, and closes it in order. What the plan says is refused, of which
+// it knows more than the open, is not tried. A directory without a log is not made one, and one that cannot be read within
+// reason is not opened.
 func (a *app) applyRecovery(ctx context.Context, dir string, policy wal.Policy) (*recoverResult, error) {
-	reader := *a
-	reader.fsys = readOnlyFS{a.fsys}
-	// A directory without a log is not made one, and one that cannot be read within reason is not opened.
-	p, err := reader.inspectPartition(ctx, dir, policy, false)
-	if errors.Is(err, recovery.ErrNotLog) || err == nil && p.Segments == 0 && !p.found.refused() {
-		return nil, errNoLog(dir)
+	plan, err := a.planRecovery(ctx, dir, policy)
+	if err != nil || plan.Refused {
+		return plan, err
 	}
-	if err != nil {
-		return nil, err
-	}
-	if p.Open == nil {
-		return &recoverResult{Findings: p.Findings, Refused: true}, nil
-	}
-	l, err := wal.OpenFS(ctx, a.fsys, dir, wal.Options{DamagePolicy: policy, Now: a.now})
+	l, err := wal.OpenFS(ctx, a.fsys, dir, wal.Options{DamagePolicy: policy, CheckSegments: true, Now: a.now})
 	var refused *recovery.RefusedError
 	if errors.As(err, &refused) {
 		r := resultOf(dir, refused.Report)
@@ -249,11 +188,12 @@ func (a *app) applyRecovery(ctx context.Context, dir string, policy wal.Policy) 
 }
 
 func resultOf(dir string, report *recovery.Report) *recoverResult {
-	r := &recoverResult{LogStart: report.LogStart, LogEnd: report.LogEnd, BytesCut: report.BytesCut, Trimmed: report.BytesTrimmed}
+	var found findings
 	for _, f := range report.Findings {
-		r.Findings = append(r.Findings, ofRecovery(dir, f))
+		found.add(ofRecovery(dir, f))
 	}
-	return r
+	return &recoverResult{LogStart: report.LogStart, LogEnd: report.LogEnd, BytesCut: report.BytesCut, Trimmed: report.BytesTrimmed,
+		Findings: found.list}
 }
 
 // removeKept lists the files with copies of what was cut, and with apply removes them.
