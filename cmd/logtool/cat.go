@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/segment"
 	"github.com/oncelog/oncelog/wal"
 )
 
@@ -25,7 +27,7 @@ type catOptions struct {
 func (a *app) catCommand() *cobra.Command {
 	var o catOptions
 	cmd := &cobra.Command{
-		Use:   "cat DIR",
+		Use:   "cat DIR|CUTFILE",
 		Short: "Write the records of a partition",
 		Long: `Write the committed records of a partition to its end.
 
@@ -36,7 +38,10 @@ value and headers, which "append --format json" reads: bytes are a string where 
 Damage ends the output with exit status 1, unless --skip-damage goes on behind it.
 
 With --follow it waits for what a writer appends, across rolls, deletions, truncations and restarts of the writer, until it
-is interrupted or has written --max records. From a writer that syncs each commit it shows what is on disk.`,
+is interrupted or has written --max records. From a writer that syncs each commit it shows what is on disk.
+
+A file oncelog.cut-… with bytes that a recovery cut off may be named as well: the records of the whole batches in it. Whether
+a transaction was committed is said by its marker, which may be elsewhere: use --uncommitted.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.cat(cmd.Context(), args[0], o) },
 	}
@@ -57,8 +62,13 @@ func (a *app) cat(ctx context.Context, arg string, o catOptions) error {
 	if o.follow && o.uncommitted {
 		return errors.New("--follow shows committed records only, it cannot go with --uncommitted")
 	}
-	t, err := a.findPartition(arg)
+	t, err := a.find(arg)
 	if err != nil {
+		return err
+	}
+	if t.cutFile() {
+		a = a.asPartition(t)
+	} else if t, err = a.findPartition(arg); err != nil {
 		return err
 	}
 	if err := a.openable(t.path); err != nil {
@@ -80,6 +90,9 @@ func (a *app) cat(ctx context.Context, arg string, o catOptions) error {
 	err = c.run(ctx)
 	if flushErr := c.w.Flush(); err == nil {
 		err = flushErr
+	}
+	if err == nil && t.cutFile() {
+		err = a.reportRest(l)
 	}
 	return err
 }
@@ -200,7 +213,7 @@ func uncommitted(l *wal.Log, from int64) iter.Seq2[wal.Stored, error] {
 				yield(wal.Stored{}, err)
 				return
 			}
-			next, ok := yieldBatches(buf, from, yield)
+			next, ok := yieldBatches(filepath.Join(l.Dir(), segment.FileName(segment.KindLog, f.Segment)), f.Position, buf, from, yield)
 			if !ok {
 				return
 			}
@@ -214,7 +227,7 @@ func uncommitted(l *wal.Log, from int64) iter.Seq2[wal.Stored, error] {
 
 // yieldBatches yields the records of the whole batches in p, and returns the offset behind them. ok is false when the walk
 // is over.
-func yieldBatches(p []byte, from int64, yield func(wal.Stored, error) bool) (next int64, ok bool) {
+func yieldBatches(path string, position int64, p []byte, from int64, yield func(wal.Stored, error) bool) (next int64, ok bool) {
 	next = from
 	for len(p) > 0 {
 		b, rest, err := record.Next(p)
@@ -225,7 +238,7 @@ func yieldBatches(p []byte, from int64, yield func(wal.Stored, error) bool) (nex
 			err = b.Validate()
 		}
 		if err != nil {
-			yield(wal.Stored{}, fmt.Errorf("after offset %d: %w", next-1, err))
+			yield(wal.Stored{}, &wal.UnreadableError{First: next, Last: claimedEnd(p, next), Path: path, Position: position, Err: err})
 			return next, false
 		}
 		for r, err := range b.Records(record.Limits{}) {
@@ -244,7 +257,16 @@ func yieldBatches(p []byte, from int64, yield func(wal.Stored, error) bool) (nex
 				return next, false
 			}
 		}
-		next, p = b.NextOffset(), rest
+		next, position, p = b.NextOffset(), position+int64(b.Size()), rest
 	}
 	return next, true
+}
+
+// claimedEnd is the last offset of a bad batch, if its head may be believed, else the offset that comes next.
+func claimedEnd(p []byte, next int64) int64 {
+	b := record.Batch(p)
+	if len(p) < record.Overhead || b.Magic() != record.Magic || b.BaseOffset() < next || b.LastOffsetDelta() < 0 {
+		return next
+	}
+	return max(next, b.LastOffset())
 }

@@ -18,10 +18,11 @@ type dumpOptions struct {
 func (a *app) dumpCommand() *cobra.Command {
 	var o dumpOptions
 	cmd := &cobra.Command{
-		Use:   "dump DIR",
+		Use:   "dump DIR|CUTFILE",
 		Short: "Show everything that the files of a partition hold",
 		Long: `Show every batch, record and index entry, the producer snapshots and the small files of a partition directory,
-as they are, and the first thing in each file that cannot be read on. Of a log directory, every partition.
+as they are, and the first thing in each file that cannot be read on. Of a log directory, every partition. A file
+oncelog.cut-… with bytes that a recovery cut off is shown like a partition that has nothing but them.
 
 With --json: the document that Kafka's own classes would give (see the package internal/dump), for a log directory an
 object with one document for each of its partitions.`,
@@ -37,6 +38,9 @@ func (a *app) dump(ctx context.Context, arg string, o dumpOptions) error {
 	t, err := a.find(arg)
 	if err != nil {
 		return err
+	}
+	if t.cutFile() {
+		a, t = a.asPartition(t), &target{path: t.path, kind: partitionDir, holdsLog: true}
 	}
 	if t.kind == singleFile {
 		return fmt.Errorf("%s is a file; a directory is wanted", quote(arg))

@@ -63,6 +63,8 @@ func (a *app) inspectFile(ctx context.Context, path string) (*fileResult, error)
 			return nil, fmt.Errorf("%s is not in use, by its name; nothing can be said about it", quote(name))
 		}
 		err = a.inspectSegmentFile(ctx, filepath.Clean(dir), n, r)
+	case segment.KindCut:
+		err = a.inspectCutFile(ctx, path, n, r)
 	default:
 		err = a.inspectSmallFile(ctx, path, n.Kind, r)
 	}
@@ -112,6 +114,20 @@ func (a *app) inspectSegmentFile(ctx context.Context, dir string, n segment.Name
 		r.Content = fmt.Sprintf("%s with %s", count(c.Batches, "batch"), count(c.Records, "record"))
 	}
 	return nil
+}
+
+// inspectCutFile verifies what a recovery cut off. Whole batches in there are good, what made them be cut is a problem.
+func (a *app) inspectCutFile(ctx context.Context, path string, n segment.Name, r *fileResult) error {
+	log := segment.Name{Kind: segment.KindLog, Offset: n.Offset}
+	name := r.name
+	r.name = log.String()
+	err := a.asPartition(&target{path: path}).inspectSegmentFile(ctx, path, log, r)
+	r.Kind, r.name = "cut bytes", name
+	r.Content = fmt.Sprintf("%s, from byte %d of %s on", r.Content, n.Position, log)
+	for i := range r.found.list {
+		r.found.list[i].File = name
+	}
+	return err
 }
 
 // inspectSmallFile verifies a file that is not part of a segment.
