@@ -444,12 +444,6 @@ func (l *loader) state() *State {
 	return s
 }
 
-// newestSlot is the newest slot of the state file, whoever wrote last.
-func (l *loader) newestSlot() Slot {
-	slot, _ := l.file.Newest()
-	return slot
-}
-
 func (l *loader) close() error {
 	var errs []error
 	for s := range l.segments.All() {

@@ -56,6 +56,12 @@ func (l *loader) list() error {
 		}
 		switch {
 		case n.Kind == segment.KindUnknown:
+		case n.Kind == segment.KindUnfinished:
+			if !l.p.dryRun {
+				return fmt.Errorf("%w: a backup into %s was interrupted; do it again", ErrUnfinishedBackup, l.p.Dir)
+			}
+			l.find(Finding{Path: filepath.Join(l.p.Dir, e.Name), Decision: Refuse, Problem: true,
+				Reason: "a backup into this directory was interrupted; do it again. A broker would not start"})
 		case n.Kind == segment.KindIrregular:
 			l.find(Finding{Path: filepath.Join(l.p.Dir, e.Name), Decision: Note, Problem: true,
 				Reason: "ends like a file of a segment, but its name is no offset; it is left alone, and a broker would not start"})

@@ -42,6 +42,12 @@ func (l *loader) readNothing(offset int64) error {
 	return l.loadProducers()
 }
 
+// newestSlot is the newest slot of the state file, whoever wrote last.
+func (l *loader) newestSlot() Slot {
+	slot, _ := l.file.Newest()
+	return slot
+}
+
 // Replay applies the batches that a reader finds behind the end of a loaded log to its producer state, and keeps the aborted
 // transactions of read-only segments in memory (segment.ShadowAborted). A batch that contradicts its producer's state
 // leaves it as it was.

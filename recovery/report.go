@@ -16,6 +16,9 @@ var ErrRefused = errors.New("recovery: refused")
 // ErrUnsupportedVersion means a file of a version that this program does not know. It is not damaged and was not changed.
 var ErrUnsupportedVersion = record.ErrUnsupportedVersion
 
+// ErrUnfinishedBackup means a directory into which a backup was interrupted.
+var ErrUnfinishedBackup = errors.New("recovery: unfinished backup")
+
 // ErrNotLog means a directory without a log.
 var ErrNotLog = errors.New("recovery: no log in the directory")
 

@@ -82,3 +82,6 @@ func (s *Segment) ClaimedAt(pos int64) (n int64, err error) {
 	}
 	return n, err
 }
+
+// ReadBytes fills p with the bytes of the log file from byte pos on, whatever they are.
+func (s *Segment) ReadBytes(p []byte, pos int64) error { return s.readAt(p, pos) }

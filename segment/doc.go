@@ -38,6 +38,8 @@
 //	oncelog.state                  what is durable, and who wrote
 //	oncelog.producers-N            what N.snapshot has no room for
 //	oncelog.cut-N-P-K              bytes cut from N.log at byte P (twenty digits), for the Kth time
+//	oncelog.backup                 what the directory is a backup of
+//	oncelog.unfinished.log         the directory is a backup that was interrupted; a broker does not start with it
 //	oncelog.lock .next .reserve .cursors
 //
 // Suffixes stack at the end: .deleted, .cleaned, .swap, and .tmp. [Parse] and [Name.String] are that table in both

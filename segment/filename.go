@@ -29,6 +29,8 @@ const (
 	KindCursors                       // oncelog: positions of named readers
 	KindProducers                     // oncelog: what a snapshot has no room for
 	KindCut                           // oncelog: bytes that recovery cut off
+	KindBackup                        // oncelog: what a directory is a backup of
+	KindUnfinished                    // oncelog: the directory is a backup that was interrupted
 	KindIrregular                     // ends like a file of a segment, but does not begin with twenty digits
 )
 
@@ -69,6 +71,8 @@ var patterns = [...]pattern{
 	{KindNext, "oncelog.next", nil, ""},
 	{KindReserve, "oncelog.reserve", nil, ""},
 	{KindCursors, "oncelog.cursors", nil, ""},
+	{KindBackup, "oncelog.backup", nil, ""},
+	{KindUnfinished, "oncelog.unfinished", nil, ".log"},
 	{KindProducers, "oncelog.producers-", []int{offsetDigits}, ""},
 	{KindCut, "oncelog.cut-", []int{offsetDigits, offsetDigits, 0}, ""},
 }

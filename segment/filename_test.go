@@ -33,6 +33,8 @@ func TestParse_EveryName(t *testing.T) {
 		{"oncelog.next", Name{Kind: KindNext}},
 		{"oncelog.reserve", Name{Kind: KindReserve}},
 		{"oncelog.cursors", Name{Kind: KindCursors}},
+		{"oncelog.backup", Name{Kind: KindBackup}},
+		{"oncelog.unfinished.log", Name{Kind: KindUnfinished}},
 		{"oncelog.producers-" + n, Name{Kind: KindProducers, Offset: 12345}},
 		{"oncelog.cut-" + n + "-00000000000000000078-3", Name{Kind: KindCut, Offset: 12345, Position: 78, Number: 3}},
 		{"oncelog.cut-" + n + "-00000000000000000078-0", Name{Kind: KindCut, Offset: 12345, Position: 78}},

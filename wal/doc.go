@@ -56,6 +56,13 @@
 // TruncateTo cuts the end, TruncateFullyAndStartAt everything. What was deleted does not come back, whenever the process or
 // the power ends.
 //
+// # Backup
+//
+// Log.Backup copies the log as it is at one moment into another directory, while everything goes on, and later only what is
+// new. The copy is a log of its own, closed in order. The file oncelog.backup in it says what has been copied, with a
+// checksum; as long as there is an oncelog.unfinished.log no open, and no broker, takes half a copy for a log. The log
+// start is in our files only: a broker begins with the first record of the first segment.
+//
 // # Reading beside a writer
 //
 // A log that is opened with Options.ReadOnly takes no lock and changes nothing. It sees the log as it was at the open and
@@ -112,6 +119,7 @@
 //	oncelog.lock             held while a writer has the directory open
 //	oncelog.state            durable end, recovery point, log start and more (package recovery)
 //	oncelog.producers-*      what a snapshot has no room for (package producerstate)
+//	oncelog.backup           what was copied into a backup; oncelog.unfinished.log while it is being made
 //	oncelog.cut-*            bytes that a recovery cut off; never removed by this library
 //
 // Deleting the state or producer files costs time at the next open, the batches of each producer but the last one where

@@ -85,6 +85,12 @@ var (
 	// ErrNotLog means a directory that holds no log, and other files.
 	ErrNotLog = errors.New("wal: not a log directory")
 
+	// ErrUnfinishedBackup means a directory into which a backup was interrupted. Do it again; until then it is no log.
+	ErrUnfinishedBackup = recovery.ErrUnfinishedBackup
+
+	// ErrNotBackup means that a backup would overwrite what is no backup of the same log.
+	ErrNotBackup = errors.New("wal: not a backup of this log")
+
 	// ErrRefused is matched by *recovery.RefusedError: Open will not guess about damaged bytes.
 	ErrRefused = recovery.ErrRefused
 )

@@ -159,6 +159,7 @@ func (l *Log) endInGap() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.end.offset = d.Offset
+		l.producers.UpdateMapEndOffset(d.Offset)
 		l.publishEnd(l.end)
 	}
 }

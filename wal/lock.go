@@ -30,6 +30,11 @@ func (l *Log) prepareDir() error {
 	if err := l.checkIsLog(); err != nil {
 		return err
 	}
+	return l.lockDir()
+}
+
+// lockDir keeps other writers out of the directory, and a broker out of the log directory around it.
+func (l *Log) lockDir() error {
 	if err := l.lock(filepath.Join(l.dir, lockFile), 0, true, "another writer has it open"); err != nil {
 		return err
 	}

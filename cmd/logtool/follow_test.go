@@ -54,3 +54,27 @@ func TestCat_Follow(t *testing.T) {
 		t.Errorf("exit status %d: %s", s, complaints.String())
 	}
 }
+
+// TestBackup_BesideAWriter says that somebody writes, and copies what is there.
+func TestBackup_BesideAWriter(t *testing.T) {
+	dir, dest := filepath.Join(t.TempDir(), "d"), filepath.Join(t.TempDir(), "b")
+	l, err := wal.Open(t.Context(), dir, wal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		if _, err := l.Append(wal.Record{Value: []byte(fmt.Sprint(n))}); err != nil {
+			t.Fatal(err)
+		}
+		r := logtool(t, "", "backup", dir, dest)
+		if r.status != exitHealthy || !strings.Contains(r.err, "a writer has") {
+			t.Errorf("exit status %d: %s%s", r.status, r.stdout, r.err)
+		}
+		if got := must(t, "", "cat", dest, "--from", fmt.Sprint(n)); got != fmt.Sprintf("%d\t\\N\t%[1]d\n", n) {
+			t.Errorf("the copy ends with %q", got)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

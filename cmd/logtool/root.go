@@ -92,7 +92,7 @@ Exit status: 0 healthy or done, 1 problems found, 2 could not run, 130 interrupt
 		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(a.inspectCommand(), a.recoverCommand(), a.dumpCommand(), a.catCommand(), a.appendCommand(),
+	root.AddCommand(a.inspectCommand(), a.recoverCommand(), a.dumpCommand(), a.catCommand(), a.appendCommand(), a.backupCommand(),
 		a.demoCommand(), a.demoWriterCommand())
 	return root
 }
