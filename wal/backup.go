@@ -245,6 +245,12 @@ func (l *Log) holdNow() (*moment, error) {
 		p.Last = position{}.Last
 	}
 	m.slot.Durable, m.slot.Recovery, m.slot.SnapshotOffset = p, p, p.Offset
+	m.slot.Segments = recovery.SegmentSum{}
+	for _, s := range m.segments {
+		if s.BaseOffset() < p.Offset {
+			m.slot.Segments = m.slot.Segments.Add(s.BaseOffset())
+		}
+	}
 	m.slot.Clean, m.slot.SyncFailed, m.slot.Cutting, m.slot.BootID, m.slot.RebuildFrom = true, false, false, "", 0
 	return m, nil
 }
@@ -283,7 +289,7 @@ func (b *backup) finish(m *moment) error {
 	if err != nil {
 		return fmt.Errorf("wal: backup: %w", err)
 	}
-	m.slot.Who = [2]uint64{foreign.Fingerprint(), foreign.Fingerprint()}
+	m.slot.Who, m.slot.Bare = recovery.Writers(&foreign, &foreign)
 	if b.manifest.generation, err = b.writeState(m); err != nil {
 		return err
 	}
