@@ -273,7 +273,16 @@ func (l *Log) unchangedSince(ctx context.Context, m *moment, failed error) (bool
 // finish writes down what the backup is, and lets it be opened.
 func (b *backup) finish(m *moment) error {
 	fsys, dir := b.l.fsys, b.to.dir
-	for name, content := range map[string][]byte{recovery.LeaderEpochFileName: m.epochs, segment.Name{Kind: segment.KindPartitionMetadata}.String(): m.metadata} {
+	readers := b.l.cursors.encode(m.end.offset)
+	if b.l.opts.ReadOnly {
+		list, err := readCursors(fsys, b.l.dir)
+		if err != nil {
+			return err
+		}
+		readers = (&cursors{list: list}).encode(m.end.offset)
+	}
+	for name, content := range map[string][]byte{recovery.LeaderEpochFileName: m.epochs, cursorsFile: readers,
+		segment.Name{Kind: segment.KindPartitionMetadata}.String(): m.metadata} {
 		if content != nil {
 			if err := vfs.WriteFileAtomic(fsys, filepath.Join(dir, name), 0o644, content); err != nil {
 				return fmt.Errorf("wal: backup: %w", err)

@@ -145,6 +145,10 @@ func TestBackup_CopiesWhatIsNew(t *testing.T) {
 	if err != nil || third.BytesCopied != 0 || third.Copied+third.Extended != 0 || third.LogEnd != 44 {
 		t.Errorf("%+v, %v", third, err)
 	}
+	c := openCursor(t, l, "reader", CursorOptions{})
+	if err := c.Commit(40); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := l.TruncateTo(42); err != nil {
 		t.Fatal(err)
 	}
@@ -154,6 +158,9 @@ func TestBackup_CopiesWhatIsNew(t *testing.T) {
 	cut, err := l.Backup(t.Context(), backupDir)
 	if err != nil || cut.Compared == 0 || cut.Copied != 1 {
 		t.Errorf("after a truncation %+v, %v", cut, err)
+	}
+	if list, err := readCursors(l.fsys, backupDir); err != nil || len(list) != 1 || list[0].offset != 40 {
+		t.Errorf("cursors of the backup: %+v, %v", list, err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

@@ -80,7 +80,9 @@ func (m *manifest) append(dst []byte) []byte {
 
 // parseManifest decodes a manifest. What is damaged matches ErrCorrupt, what a later version wrote ErrUnsupportedVersion.
 func parseManifest(p []byte) (m manifest, err error) {
-	bad := func(what string) (manifest, error) { return manifest{}, fmt.Errorf("%w: %s: %s", ErrCorrupt, backupFile, what) }
+	bad := func(what string) (manifest, error) {
+		return manifest{}, fmt.Errorf("%w: %s: %s", ErrCorrupt, backupFile, what)
+	}
 	if len(p) < backupHead+8 || [8]byte(p[:8]) != backupMagic {
 		return bad("it does not begin as one")
 	}

@@ -56,6 +56,13 @@
 // TruncateTo cuts the end, TruncateFullyAndStartAt everything. What was deleted does not come back, whenever the process or
 // the power ends.
 //
+// # Cursors
+//
+// Log.Cursor keeps the place of a named reader in the directory. A commit is on disk when it returns, in every mode, and a
+// crash takes a cursor back to a commit that was asked for, never forward. Where the log was cut below it, by a truncation
+// or by a power cut in an unsynced mode, it is taken back to the end of the log before anything is appended there, and
+// says so. With CursorOptions.Pin retention waits for the reader, also after a restart.
+//
 // # Backup
 //
 // Log.Backup copies the log as it is at one moment into another directory, while everything goes on, and later only what is
@@ -119,6 +126,7 @@
 //	oncelog.lock             held while a writer has the directory open
 //	oncelog.state            durable end, recovery point, log start and more (package recovery)
 //	oncelog.producers-*      what a snapshot has no room for (package producerstate)
+//	oncelog.cursors          places of named readers
 //	oncelog.backup           what was copied into a backup; oncelog.unfinished.log while it is being made
 //	oncelog.cut-*            bytes that a recovery cut off; never removed by this library
 //

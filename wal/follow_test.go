@@ -167,6 +167,7 @@ func memSim(t *testing.T) *vfstest.Mem {
 	if err := mem.MkdirAll(simDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	mem.SyncAll()
 	return mem
 }
 

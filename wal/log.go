@@ -99,6 +99,7 @@ type Log struct {
 	names      names
 	configured configured
 	follow     follower // read-only
+	cursors    cursors
 }
 
 // Open opens the log in dir, and creates it if dir is missing or empty. It recovers what an earlier writer left behind;
@@ -197,7 +198,10 @@ func (l *Log) adopt(s *recovery.State) error {
 	if err := l.becomeWriter(); err != nil {
 		return err
 	}
-	return l.firstOpenInCompat()
+	if err := l.firstOpenInCompat(); err != nil {
+		return err
+	}
+	return l.loadCursors()
 }
 
 // Dir returns the directory of the log.

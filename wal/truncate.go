@@ -168,6 +168,9 @@ func (l *Log) announceCut(end place, last position) error {
 	if l.state == nil {
 		return nil
 	}
+	if err := l.cutCursors(last.Offset); err != nil {
+		return err
+	}
 	slot := l.slot()
 	slot.Cutting = true
 	if err := l.syncState(slot); err != nil {
@@ -213,6 +216,9 @@ func (l *Log) afterCut(logStart, end int64) error {
 		l.setUnstable() // Kafka leaves it until the high watermark moves
 	}
 	l.publishEnd(l.end)
+	if err := l.cutCursors(end); err != nil { // one may have been moved meanwhile
+		return err
+	}
 	return l.syncState(l.slot())
 }
 
