@@ -16,7 +16,10 @@
 // The simple floor needs no Kafka knowledge:
 //
 //	Open, Append, AppendAsync     store records
-//	Records, Tail                 read them, and wait for more
+//	Records, Tail                 read them to the end, and wait for more
+//	ReadRecords, Get, Wait        read some, or one, without waiting; wait for one
+//	Cursor                        go on reading where an earlier run had committed
+//	Typed                         keys and values of Go types
 //	Producer                      store records under a name, each of them once
 //	Producer.Begin                and several of them as a whole or not at all
 //
