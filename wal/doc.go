@@ -53,8 +53,16 @@
 //
 // # Deleting
 //
+// What goes from the beginning of the log, by what a program asks for:
+//
+//	records before an offset      IncrementLogStartOffset(offset), at once and exact
+//	all but the newest n          IncrementLogStartOffset(LogEnd - n), or RetentionCount by whole segments
+//	what is too much, or too old  RetentionBytes, RetentionAge, by whole segments
+//	the files of all of these     DeleteOldSegments(now), called now and then; RemoveDiscarded after FileDeleteDelay
+//	what stays, and why           ExplainRetention; Pin, and CursorOptions.Pin, hold records back
+//
 // IncrementLogStartOffset makes what lies before an offset unreadable, durably. DeleteOldSegments removes the segments that
-// are wholly before it, and those that Options.RetentionBytes and RetentionAge do not keep; what an open transaction or a
+// are wholly before it, and those that Options.RetentionBytes, RetentionCount and RetentionAge do not keep; what an open transaction or a
 // Pin needs stays, and ExplainRetention says why. Ages go by the clock only as far as the log supports it.
 // TruncateTo cuts the end, TruncateFullyAndStartAt everything. What was deleted does not come back, whenever the process or
 // the power ends.

@@ -98,6 +98,7 @@ type Options struct {
 	MaxCompactionLag     time.Duration        // max.compaction.lag.ms; caps SegmentAge of a compacted log; default Never
 
 	RetentionBytes  int64         // retention.bytes; DeleteOldSegments keeps at least so much; default everything, as is Kafka's -1
+	RetentionCount  int64         // DeleteOldSegments keeps at least so many offsets, the newest; default everything. Kafka has none
 	RetentionAge    time.Duration // retention.ms; DeleteOldSegments removes what is older; default Never: a log deletes nothing unasked
 	FileDeleteDelay time.Duration // file.delete.delay.ms; how long files of removed segments stay; default 1 minute
 
@@ -225,6 +226,9 @@ func (o Options) Validate() error {
 		if n.value < n.min {
 			bad("%s is %d, it must be at least %d", n.name, n.value, n.min)
 		}
+	}
+	if o.RetentionCount < 0 {
+		bad("RetentionCount is %d, it must be at least 0, which is everything", o.RetentionCount)
 	}
 	if o.RetentionBytes < -1 && o.RetentionBytes != RetainNothing {
 		bad("RetentionBytes is %d, which is neither a size nor -1 (everything) nor RetainNothing", o.RetentionBytes)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/oncelog/oncelog/producerstate"
@@ -15,7 +16,7 @@ type Verdict uint8
 
 // The verdicts. Those that begin with Delete let the segment go.
 const (
-	KeepNoRule        Verdict = iota // no option asks for a deletion: neither RetentionBytes nor RetentionAge, or a log that only compacts
+	KeepNoRule        Verdict = iota // no option asks for a deletion: none of RetentionBytes, RetentionCount and RetentionAge, or a log that only compacts
 	KeepNeeded                       // the rules there are want it kept: without it the log is too small, and it is not too old
 	KeepNotReplicated                // it reaches above the high watermark
 	KeepTransaction                  // an open transaction, or one whose end is not replicated, begins in it or before it ends
@@ -26,6 +27,7 @@ const (
 	DeleteBelowStart                 // it lies below the log start
 	DeleteTooMuch                    // the log has RetentionBytes without it
 	DeleteTooOld                     // its newest record is older than RetentionAge
+	DeleteTooMany                    // the log has RetentionCount offsets without it
 )
 
 // Deletes tells whether the segment goes.
@@ -34,7 +36,7 @@ func (v Verdict) Deletes() bool { return v >= DeleteBelowStart }
 // String returns the verdict in words.
 func (v Verdict) String() string {
 	names := [...]string{"no rule", "needed", "not replicated", "transaction", "pinned", "named producer", "last segment", "behind a kept one",
-		"below the log start", "too much", "too old"}
+		"below the log start", "too much", "too old", "too many"}
 	if int(v) < len(names) {
 		return names[v]
 	}
@@ -69,7 +71,7 @@ func (l *Log) ExplainRetention(now time.Time) ([]SegmentRetention, error) {
 }
 
 // DeleteOldSegments removes the oldest segments that nothing keeps: those wholly below the log start, and where the options
-// ask for it (RetentionBytes, RetentionAge) those that are too much or too old at now. It returns how many went; the log
+// ask for it (RetentionBytes, RetentionCount, RetentionAge) those that are too much, too many or too old at now. It returns how many went; the log
 // start moves up to the first that is left. The files stay for Options.FileDeleteDelay under the suffix .deleted, and a reader
 // that holds a Fetch of one reads on. A compacted log, unless it is to be deleted from as well, gives only what lies below its
 // start. Kept are a segment that reaches above the high watermark, one that a Pin or (without Compat) an open transaction
@@ -125,6 +127,7 @@ type retention struct {
 	gone      int // so many of the segments go, from the oldest on
 	keepBytes int64
 	hasBytes  bool
+	keepCount int64 // 0: all
 	maxAge    int64 // milliseconds
 	hasAge    bool
 	clock     int64
@@ -141,6 +144,7 @@ func (l *Log) planRetention(now time.Time, sideFile int64) *retention {
 	r.name, r.nameAt = l.lastOfNames(sideFile)
 	if o.CleanupPolicy&CleanupDelete != 0 {
 		r.keepBytes, r.hasBytes = o.retentionBytes()
+		r.keepCount = o.RetentionCount
 		r.maxAge, r.hasAge = o.RetentionAge.Milliseconds(), o.RetentionAge != Never
 	}
 	for s := range l.set.All() {
@@ -182,7 +186,7 @@ func (r *retention) note(err error) {
 
 // judge applies the rules in Kafka's order, each from the oldest segment that is left up to the first that it keeps.
 func (r *retention) judge() {
-	for _, rule := range []func(i int) bool{r.belowStart, r.tooMuch(), r.tooOld} {
+	for _, rule := range []func(i int) bool{r.belowStart, r.tooMuch(), r.tooOld, r.tooMany} {
 		for r.err == nil && r.gone < len(r.segments) && !r.held(r.gone) && rule(r.gone) {
 			r.gone++
 		}
@@ -198,9 +202,9 @@ func (r *retention) explain() {
 		s := &r.segments[i]
 		switch {
 		case r.held(i):
-		case i > r.gone && (r.belowStart(i) || r.tooOld(i)):
+		case i > r.gone && (r.belowStart(i) || r.tooOld(i) || r.tooMany(i)):
 			s.set(KeepBehind, "%s, but the segment at %d stays and a log has no holes", s.Reason, r.segments[r.gone].BaseOffset)
-		case !r.hasBytes && !r.hasAge:
+		case !r.hasBytes && !r.hasAge && r.keepCount == 0:
 			s.set(KeepNoRule, "no option asks for its deletion")
 		default:
 			s.set(KeepNeeded, "%s", r.need(i))
@@ -247,23 +251,34 @@ func (r *retention) tooOld(i int) bool {
 	return r.hasAge && r.age(i) > r.maxAge && r.segments[i].set(DeleteTooOld, "%s", r.howOld(i))
 }
 
+func (r *retention) tooMany(i int) bool {
+	return r.keepCount > 0 && r.behind(i) >= r.keepCount && r.segments[i].set(DeleteTooMany, "%s", r.howMany(i))
+}
+
+// behind is how many offsets lie behind a segment.
+func (r *retention) behind(i int) int64 { return r.l.end.offset - r.segments[i].EndOffset }
+
+func (r *retention) howMany(i int) string {
+	return fmt.Sprintf("%d offsets lie behind it, RetentionCount is %d", r.behind(i), r.keepCount)
+}
+
 // need is why the rules want a segment.
 func (r *retention) need(i int) string {
-	text := ""
+	var list []string
 	if r.hasBytes {
 		rest := int64(0)
 		for _, s := range r.segments[i+1:] {
 			rest += s.Bytes
 		}
-		text = fmt.Sprintf("%d bytes lie behind it, RetentionBytes is %d", rest, r.keepBytes)
+		list = append(list, fmt.Sprintf("%d bytes lie behind it, RetentionBytes is %d", rest, r.keepBytes))
+	}
+	if r.keepCount > 0 {
+		list = append(list, r.howMany(i))
 	}
 	if r.hasAge {
-		if text != "" {
-			text += "; "
-		}
-		text += r.howOld(i)
+		list = append(list, r.howOld(i))
 	}
-	return text
+	return strings.Join(list, "; ")
 }
 
 func (r *retention) howOld(i int) string {
