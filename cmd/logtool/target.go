@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"time"
 
 	"github.com/oncelog/oncelog/internal/kafkadir"
 	"github.com/oncelog/oncelog/internal/vfs"
@@ -133,6 +134,11 @@ func (r readOnlyFS) Remove(name string) error {
 // Rename implements vfs.FS.
 func (r readOnlyFS) Rename(oldname, _ string) error {
 	return &fs.PathError{Op: "rename", Path: oldname, Err: errReadOnly}
+}
+
+// SetModTime implements vfs.FS.
+func (r readOnlyFS) SetModTime(name string, _ time.Time) error {
+	return &fs.PathError{Op: "chtimes", Path: name, Err: errReadOnly}
 }
 
 // MkdirAll implements vfs.FS.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 )
 
 // OS is the file system of the operating system. What it promises on which platform is in the package comment.
@@ -95,6 +96,11 @@ func (osFS) Rename(oldname, newname string) error {
 		return nil
 	}
 	return &os.LinkError{Op: "rename", Old: oldname, New: newname, Err: classify(err)}
+}
+
+// SetModTime implements FS.
+func (osFS) SetModTime(name string, t time.Time) error {
+	return pathError("chtimes", name, os.Chtimes(name, time.Time{}, t))
 }
 
 // MkdirAll implements FS.

@@ -29,6 +29,9 @@ type FS interface {
 	// Rename replaces newname if it exists. It is atomic, and not durable before SyncDir.
 	Rename(oldname, newname string) error
 
+	// SetModTime sets the time at which a file was last modified. It is a hint: nothing makes it durable by itself.
+	SetModTime(name string, t time.Time) error
+
 	// MkdirAll creates dir and its missing parents.
 	MkdirAll(dir string, perm fs.FileMode) error
 

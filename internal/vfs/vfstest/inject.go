@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/oncelog/oncelog/internal/vfs"
 )
@@ -135,6 +136,11 @@ func (x *injected) Rename(oldname, newname string) error {
 	return x.run(Op{Kind: OpRename, Path: oldname, To: newname}, func() error {
 		return x.fsys.Rename(oldname, newname)
 	}, nil)
+}
+
+// SetModTime implements vfs.FS.
+func (x *injected) SetModTime(name string, t time.Time) error {
+	return x.run(Op{Kind: OpSetModTime, Path: name}, func() error { return x.fsys.SetModTime(name, t) }, nil)
 }
 
 // MkdirAll implements vfs.FS.

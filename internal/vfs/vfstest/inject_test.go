@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/oncelog/oncelog/internal/vfs"
 )
@@ -79,6 +80,9 @@ func use(fsys vfs.FS) error {
 		return err
 	}
 	if _, err := fsys.BootID("/d"); err != nil {
+		return err
+	}
+	if err := fsys.SetModTime("/d/a", time.UnixMilli(1)); err != nil {
 		return err
 	}
 	if err := fsys.Rename("/d/a", "/d/b"); err != nil {

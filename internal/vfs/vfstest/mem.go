@@ -221,6 +221,23 @@ func sortedNames(names map[string]*inode) []string {
 	return list
 }
 
+// SetModTime implements vfs.FS. The time survives whatever the file survives.
+func (m *Mem) SetModTime(name string, t time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.enter(nil)
+	d, last, err := m.parent(name)
+	if err == nil {
+		n := d.entries[last]
+		if n != nil {
+			n.modTime = t
+			return nil
+		}
+		err = fs.ErrNotExist
+	}
+	return &fs.PathError{Op: "chtimes", Path: name, Err: err}
+}
+
 // Remove implements vfs.FS.
 func (m *Mem) Remove(name string) error {
 	m.mu.Lock()

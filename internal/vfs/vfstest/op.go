@@ -7,29 +7,30 @@ type Kind uint8
 
 // The kinds of operations. An open that may create or cut a file is OpCreate, any other is OpOpen.
 const (
-	OpOpen      Kind = iota // FS.OpenFile
-	OpCreate                // FS.OpenFile with O_CREATE or O_TRUNC
-	OpStat                  // FS.Stat
-	OpReadDir               // FS.ReadDir
-	OpRemove                // FS.Remove
-	OpRename                // FS.Rename: Path is the old name, To the new one
-	OpMkdirAll              // FS.MkdirAll
-	OpSyncDir               // FS.SyncDir
-	OpLock                  // FS.Lock: Off and N are the range
-	OpUnlock                // Close of what FS.Lock returned
-	OpBootID                // FS.BootID
-	OpRead                  // File.ReadAt: N is the length of the buffer
-	OpWrite                 // File.WriteAt: N is the length of the buffer
-	OpClose                 // File.Close
-	OpFileStat              // File.Stat
-	OpTruncate              // File.Truncate: N is the size
-	OpAllocate              // File.Allocate: N is the size
-	OpSyncData              // File.SyncData
-	OpSync                  // File.Sync
-	OpDropCache             // File.DropCache: Off and N are the range
-	OpMap                   // File.Map: N is the length
-	OpFlush                 // Mapping.Flush: N is the length
-	OpUnmap                 // Mapping.Close: N is the length
+	OpOpen       Kind = iota // FS.OpenFile
+	OpCreate                 // FS.OpenFile with O_CREATE or O_TRUNC
+	OpStat                   // FS.Stat
+	OpReadDir                // FS.ReadDir
+	OpRemove                 // FS.Remove
+	OpRename                 // FS.Rename: Path is the old name, To the new one
+	OpSetModTime             // FS.SetModTime
+	OpMkdirAll               // FS.MkdirAll
+	OpSyncDir                // FS.SyncDir
+	OpLock                   // FS.Lock: Off and N are the range
+	OpUnlock                 // Close of what FS.Lock returned
+	OpBootID                 // FS.BootID
+	OpRead                   // File.ReadAt: N is the length of the buffer
+	OpWrite                  // File.WriteAt: N is the length of the buffer
+	OpClose                  // File.Close
+	OpFileStat               // File.Stat
+	OpTruncate               // File.Truncate: N is the size
+	OpAllocate               // File.Allocate: N is the size
+	OpSyncData               // File.SyncData
+	OpSync                   // File.Sync
+	OpDropCache              // File.DropCache: Off and N are the range
+	OpMap                    // File.Map: N is the length
+	OpFlush                  // Mapping.Flush: N is the length
+	OpUnmap                  // Mapping.Close: N is the length
 
 	kinds // how many there are
 )
@@ -42,29 +43,30 @@ type kindInfo struct {
 }
 
 var kindTable = [kinds]kindInfo{
-	OpOpen:      {"open", "FS.OpenFile", false},
-	OpCreate:    {"create", "FS.OpenFile", true},
-	OpStat:      {"stat", "FS.Stat", false},
-	OpReadDir:   {"readdir", "FS.ReadDir", false},
-	OpRemove:    {"remove", "FS.Remove", true},
-	OpRename:    {"rename", "FS.Rename", true},
-	OpMkdirAll:  {"mkdir", "FS.MkdirAll", true},
-	OpSyncDir:   {"syncdir", "FS.SyncDir", true},
-	OpLock:      {"lock", "FS.Lock", true},
-	OpUnlock:    {"unlock", "Closer.Close", true},
-	OpBootID:    {"bootid", "FS.BootID", false},
-	OpRead:      {"read", "File.ReadAt", false},
-	OpWrite:     {"write", "File.WriteAt", true},
-	OpClose:     {"close", "File.Close", false},
-	OpFileStat:  {"fstat", "File.Stat", false},
-	OpTruncate:  {"truncate", "File.Truncate", true},
-	OpAllocate:  {"allocate", "File.Allocate", true},
-	OpSyncData:  {"syncdata", "File.SyncData", true},
-	OpSync:      {"sync", "File.Sync", true},
-	OpDropCache: {"dropcache", "File.DropCache", false},
-	OpMap:       {"map", "File.Map", false},
-	OpFlush:     {"flush", "Mapping.Flush", true},
-	OpUnmap:     {"unmap", "Mapping.Close", false},
+	OpOpen:       {"open", "FS.OpenFile", false},
+	OpCreate:     {"create", "FS.OpenFile", true},
+	OpStat:       {"stat", "FS.Stat", false},
+	OpReadDir:    {"readdir", "FS.ReadDir", false},
+	OpRemove:     {"remove", "FS.Remove", true},
+	OpRename:     {"rename", "FS.Rename", true},
+	OpSetModTime: {"chtimes", "FS.SetModTime", true},
+	OpMkdirAll:   {"mkdir", "FS.MkdirAll", true},
+	OpSyncDir:    {"syncdir", "FS.SyncDir", true},
+	OpLock:       {"lock", "FS.Lock", true},
+	OpUnlock:     {"unlock", "Closer.Close", true},
+	OpBootID:     {"bootid", "FS.BootID", false},
+	OpRead:       {"read", "File.ReadAt", false},
+	OpWrite:      {"write", "File.WriteAt", true},
+	OpClose:      {"close", "File.Close", false},
+	OpFileStat:   {"fstat", "File.Stat", false},
+	OpTruncate:   {"truncate", "File.Truncate", true},
+	OpAllocate:   {"allocate", "File.Allocate", true},
+	OpSyncData:   {"syncdata", "File.SyncData", true},
+	OpSync:       {"sync", "File.Sync", true},
+	OpDropCache:  {"dropcache", "File.DropCache", false},
+	OpMap:        {"map", "File.Map", false},
+	OpFlush:      {"flush", "Mapping.Flush", true},
+	OpUnmap:      {"unmap", "Mapping.Close", false},
 }
 
 // String returns the kind's name.

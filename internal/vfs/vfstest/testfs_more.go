@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/oncelog/oncelog/internal/vfs"
 )
@@ -107,6 +108,12 @@ func checkStat(k *checker) {
 	if k.ok("stat of the open file", err) && open != info {
 		k.errorf("stat of the open file: %+v, by name %+v", open, info)
 	}
+	then := time.UnixMilli(1_600_000_000_123)
+	k.ok("set the time of a change", k.fsys.SetModTime(k.path("a"), then))
+	if info, err = k.fsys.Stat(k.path("a")); k.ok("stat", err) && !info.ModTime.Equal(then) {
+		k.errorf("time of the last change: %v, set to %v", info.ModTime, then)
+	}
+	k.fails("set the time of a missing file", k.fsys.SetModTime(k.path("b"), then), fs.ErrNotExist)
 	info, err = k.fsys.Stat(k.dir)
 	if k.ok("stat of the directory", err) &&
 		(info.Name != filepath.Base(k.dir) || info.Kind != vfs.Directory || info.Size != 0) {
