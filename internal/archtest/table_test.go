@@ -72,7 +72,7 @@ var modules = map[string][]string{
 	"github.com/klauspost/compress": {"record"},
 	"github.com/pierrec/lz4/v4":     {"record"},
 	"github.com/cespare/xxhash/v2": {
-		"producerstate", "recovery", "wal", "logdir", "internal/cleaner", "cmd/logtool",
+		"producerstate", "recovery", "wal", "logdir", "cmd/logtool",
 	},
 	"github.com/spf13/cobra":       {"cmd/logtool"},
 	"github.com/vbauerster/mpb/v8": {"cmd/logtool"},
