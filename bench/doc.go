@@ -39,4 +39,5 @@
 //	Open        a large log after Close and after a kill, against reading what had to be read; many segments
 //	Producers   one check, memory and snapshots with 100 to 1,000,000 producers, against a map of pointers
 //	Read        in order, at random, and at the tail, against pread
+//	Compact     a log of which nothing has been compacted, against a walk over its batches; and its memory
 package bench

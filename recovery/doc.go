@@ -53,6 +53,7 @@
 // Indexes, transaction indexes, leader epochs and producer state are derived: they are made anew from the recovery point
 // on, and where a file is missing or damaged. Producer state comes from the newest pair of snapshot and side file whose
 // last batch the log holds, and from the log behind it; after it all five remembered batches of each producer are known.
+// Where compaction may have moved that batch the pair is believed: it was made by us, and is removed with what it speaks of.
 // Where another program wrote, its snapshot has one batch a producer, and that is what is known of what lies before it.
 //
 // # Format of oncelog.state
@@ -64,7 +65,8 @@
 //	offset  size  field
 //	     0     8  magic "oncelog\n"
 //	     8     2  version, 1
-//	    10     2  flags: 1 closed in order, 2 a sync failed, 4 a truncation is under way, 8 offsets may jump
+//	    10     2  flags: 1 closed in order, 2 a sync failed, 4 a truncation is under way, 8 offsets may jump,
+//	               16 files of segments are being renamed
 //	    12     1  mode: 0 SyncCommit, 1 SyncInterval, 2 SyncNone
 //	    16     8  generation
 //	    24     8  log start offset
@@ -80,6 +82,8 @@
 //	   256     8  greatest batch timestamp of the active segment, milliseconds
 //	   264     8  last offset of the first batch that has it
 //	   272     8  1 + base offset of the segment from which on indexes were being made anew, 0 none
+//	   280     8  first dirty offset: everything below has been compacted
+//	   288     8  offset below which compaction may have moved, changed or removed batches
 //	   296     8  count of truncations and cuts, from some time on
 //	   304    16  how many segments there are from the one with the log start on whose base offset lies below the durable end,
 //	              0 if that is not said, and the sum of the XXH64 of their base offsets

@@ -25,7 +25,7 @@ func (l *loader) leftovers() error {
 			cleaned, found = min(cleaned, n.Offset), true
 		}
 	}
-	var kept []segment.Name
+	var kept, logs []segment.Name
 	for _, n := range l.names {
 		reason := ""
 		switch {
@@ -47,10 +47,52 @@ func (l *loader) leftovers() error {
 		}
 		path := n.Path(l.p.Dir)
 		l.find(Finding{Path: path, Decision: RemoveStale, Reason: reason})
+		if n.Kind == segment.KindLog && n.Suffix == segment.SuffixDeleted {
+			logs = append(logs, n)
+			continue
+		}
 		l.later(func() error { return l.remove(path) })
 	}
 	l.names = kept
+	l.removeDeletedLogs(logs)
 	return l.completeSwap()
+}
+
+// removeDeletedLogs removes the log files of segments that were being deleted. Indexes of theirs that still have their plain
+// names go first, and for good: that there is no log file for them is explained by the one with the suffix alone.
+func (l *loader) removeDeletedLogs(logs []segment.Name) {
+	orphans := false
+	for _, n := range logs {
+		plain := segment.Name{Kind: segment.KindLog, Offset: n.Offset}
+		swap := plain
+		swap.Suffix = segment.SuffixSwap
+		if slices.Contains(l.names, plain) || slices.Contains(l.names, swap) {
+			continue
+		}
+		l.names = slices.DeleteFunc(l.names, func(index segment.Name) bool {
+			if index.Offset != n.Offset || index.Suffix != "" || !isIndex(index.Kind) {
+				return false
+			}
+			orphans = true
+			path := index.Path(l.p.Dir)
+			l.find(Finding{Path: path, Decision: RemoveStale, Reason: "belongs to a segment that was about to be deleted"})
+			l.later(func() error { return l.remove(path) })
+			return true
+		})
+	}
+	if orphans {
+		l.later(l.syncDir)
+	}
+	for _, n := range logs {
+		l.later(func() error { return l.remove(n.Path(l.p.Dir)) })
+	}
+}
+
+func (l *loader) syncDir() error {
+	if err := l.fsys.SyncDir(l.p.Dir); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	return nil
 }
 
 // later notes a change that is made when it is clear that the log is opened.
@@ -82,7 +124,9 @@ func (l *loader) completeSwap() error {
 		if err != nil {
 			return err
 		}
-		from, to = min(from, n.Offset), max(to, end)
+		// The files of the same base offset go also where nothing is left of their records: an old transaction index would
+		// speak of markers that are gone.
+		from, to = min(from, n.Offset), max(to, end, n.Offset+1)
 	}
 	if !slices.ContainsFunc(l.names, func(n segment.Name) bool { return n.Suffix == segment.SuffixSwap }) {
 		return nil
@@ -90,18 +134,30 @@ func (l *loader) completeSwap() error {
 	l.removeReplaced(from, to)
 	// Each step is on disk before the next begins. While a .log.swap is there the old files still have to go, and with the
 	// log files renamed last nothing of the new segment is without its log.
-	sync := func() error {
-		if err := l.fsys.SyncDir(l.p.Dir); err != nil {
-			return fmt.Errorf("recovery: %w", err)
-		}
-		return nil
-	}
+	l.noteLostIndexes()
 	for _, logs := range [...]bool{false, true} {
-		l.later(sync)
+		l.later(l.syncDir)
 		l.renameSwapped(logs)
 	}
-	l.later(sync)
+	l.later(l.syncDir)
 	return nil
+}
+
+// noteLostIndexes notes the segments of a replacement that come without an index: its files had their names already, and are
+// removed as those of the old one. Once the log has its name nothing else tells that.
+func (l *loader) noteLostIndexes() {
+	for _, log := range l.names {
+		if log.Suffix != segment.SuffixSwap || log.Kind != segment.KindLog {
+			continue
+		}
+		for _, kind := range [...]segment.Kind{segment.KindOffsetIndex, segment.KindTimeIndex} {
+			index := log
+			index.Kind = kind
+			if !slices.Contains(l.names, index) {
+				l.later(func() error { return l.noteRebuild(log.Offset) })
+			}
+		}
+	}
 }
 
 // renameSwapped gives the log files, or all others, of a replacement their names.

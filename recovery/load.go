@@ -53,6 +53,8 @@ type State struct {
 	NewestTimestamp int64 // greatest timestamp of a batch, as far as it is known
 	AppendClock     int64 // clock of the newest append, as far as it is known
 	Gaps            bool  // offsets may jump
+	Cleaned         int64 // first dirty offset, as far as our own state file knows it
+	Compacted       int64 // compaction may have moved any batch below
 
 	Slot   Slot // what the state file said when the load began; of no meaning where another program wrote
 	Report Report
@@ -170,8 +172,9 @@ type loader struct {
 	takingOver  bool  // a recovery of another program's log was interrupted
 	rebuildFrom int64 // an earlier load was making the indexes of the segments from here on anew; unlimited: of none
 
-	sameBoot bool
-	gaps     bool // offsets may jump
+	sameBoot  bool
+	gaps      bool  // offsets may jump
+	compacted int64 // compaction may have moved any batch below
 
 	acting  bool           // nothing is refused any more
 	todo    []func() error // changes that wait until it is clear that the log is opened
@@ -430,7 +433,7 @@ func (l *loader) state() *State {
 		NewestTimestamp: l.newest, AppendClock: record.NoTimestamp, Gaps: l.gaps, Slot: l.newestSlot(), Report: l.report,
 	}
 	if l.us {
-		s.AppendClock = l.slot.AppendClock
+		s.AppendClock, s.Cleaned, s.Compacted = l.slot.AppendClock, l.slot.Cleaned, l.slot.Compacted
 	}
 	s.AppendClock = max(s.AppendClock, l.producers.NewestTime())
 	if n, err := l.segments.Active().Size(); err == nil {

@@ -29,7 +29,7 @@ func (l *loader) observe() error {
 		return err
 	}
 	if us {
-		l.us, l.slot = true, slot
+		l.us, l.slot, l.compacted = true, slot, slot.Compacted
 		l.sameBoot = slot.IsOfBoot(l.p.BootID)
 		l.report.Mode, l.report.SameBoot, l.report.Durable = slot.Mode, l.sameBoot, slot.Durable.Offset
 		l.newest = slot.NewestTimestamp

@@ -176,9 +176,9 @@ func (l *loader) producerConfig() producerstate.Config {
 }
 
 // accepts tells whether the log has the batch that a side file names as the last one below it. One that lies below the
-// first segment cannot be looked at and is believed.
+// first segment, or that compaction may have moved, cannot be looked at and is believed.
 func (l *loader) accepts(last record.Identity) bool {
-	if last.Size > 0 && last.SegmentBase < l.segments.First().BaseOffset() {
+	if last.Size > 0 && (last.SegmentBase < l.segments.First().BaseOffset() || last.BaseOffset < l.compacted) {
 		return true
 	}
 	ok, err := l.identityIsThere(last)

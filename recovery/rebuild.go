@@ -40,7 +40,8 @@ func (l *loader) planRebuilds() error {
 		}
 		name := missing[s.BaseOffset()]
 		if name != "" && l.asWriter() {
-			l.find(Finding{Path: filepath.Join(l.p.Dir, name), Decision: Rebuild, Problem: from != 0 && !l.deleted[s.BaseOffset()], Reason: "the index is missing"})
+			lost := from != 0 && !l.indexMayBeMissing(s)
+			l.find(Finding{Path: filepath.Join(l.p.Dir, name), Decision: Rebuild, Problem: lost, Reason: "the index is missing"})
 		}
 		if name != "" || s.BaseOffset() >= l.rebuildFrom {
 			r.from, r.extra, r.whole = 0, from != 0, true
@@ -107,6 +108,14 @@ func (l *loader) rebuildIndexes() error {
 		}
 	}
 	return nil
+}
+
+// indexMayBeMissing tells whether the removal or the replacement of a segment, interrupted perhaps twice, may have left it
+// without an index: some of its files had been set aside; or an earlier load has removed those and left the log file, with
+// nothing but the log start to tell; or the files of a replacement were taken for those that it replaces.
+func (l *loader) indexMayBeMissing(s *segment.Segment) bool {
+	base := s.BaseOffset()
+	return l.deleted[base] || l.us && base < l.slot.LogStart || base >= l.rebuildFrom || slices.Contains(l.swapped, base)
 }
 
 // segmentsWithoutIndex names, for each segment that lacks an index file, the first one that is missing.

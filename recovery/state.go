@@ -37,6 +37,7 @@ const (
 	flagSyncFailed
 	flagCutting
 	flagGaps
+	flagReplacing
 )
 
 // Position is the end of a stretch of the log, with the identity of the last batch below it. An identity of size 0
@@ -65,6 +66,7 @@ type Slot struct {
 	SyncFailed bool // a sync of the log's own data failed: nothing newer than this slot may be believed
 	Cutting    bool // a truncation to the durable end is under way
 	Gaps       bool // offsets may jump: a follower's, a compacted or another program's log
+	Replacing  bool // files of segments are being renamed, by compaction: a reader waits
 
 	Mode       SyncMode
 	GroupBound int64     // SyncCommit: most bytes that are ever written between two syncs
@@ -80,6 +82,9 @@ type Slot struct {
 	// by a truncation, and by an open that has to cut. It begins with the clock, so that it differs when the file was lost.
 	Changes uint64
 
+	Cleaned   int64 // everything below has been compacted: the first dirty offset
+	Compacted int64 // compaction may have moved, changed or removed any batch below
+
 	// RebuildFrom is 1 + the base offset of a segment, from which on a load was making indexes anew; 0 if none was.
 	RebuildFrom int64
 }
@@ -90,7 +95,7 @@ func (s *Slot) append(dst []byte) []byte {
 	copy(b[:], slotMagic[:])
 	binary.BigEndian.PutUint16(b[8:], slotVersion)
 	var flags uint16
-	for i, on := range [...]bool{s.Clean, s.SyncFailed, s.Cutting, s.Gaps} {
+	for i, on := range [...]bool{s.Clean, s.SyncFailed, s.Cutting, s.Gaps, s.Replacing} {
 		if on {
 			flags |= 1 << i
 		}
@@ -112,6 +117,8 @@ func (s *Slot) append(dst []byte) []byte {
 	b[160] = byte(len(boot))
 	copy(b[161:], boot)
 	binary.BigEndian.PutUint64(b[272:], uint64(s.RebuildFrom))
+	binary.BigEndian.PutUint64(b[280:], uint64(s.Cleaned))
+	binary.BigEndian.PutUint64(b[288:], uint64(s.Compacted))
 	binary.BigEndian.PutUint64(b[296:], s.Changes)
 	binary.BigEndian.PutUint64(b[304:], s.Segments.Count)
 	binary.BigEndian.PutUint64(b[312:], s.Segments.Sum)
@@ -165,7 +172,7 @@ func parseSlot(b []byte) (s Slot, err error) {
 	}
 	flags := binary.BigEndian.Uint16(b[10:])
 	s.Clean, s.SyncFailed = flags&flagClean != 0, flags&flagSyncFailed != 0
-	s.Cutting, s.Gaps = flags&flagCutting != 0, flags&flagGaps != 0
+	s.Cutting, s.Gaps, s.Replacing = flags&flagCutting != 0, flags&flagGaps != 0, flags&flagReplacing != 0
 	s.Mode = SyncMode(b[12])
 	s.Generation = binary.BigEndian.Uint64(b[16:])
 	s.LogStart = int64(binary.BigEndian.Uint64(b[24:]))
@@ -175,6 +182,7 @@ func parseSlot(b []byte) (s Slot, err error) {
 	}
 	s.Newest.Timestamp, s.Newest.Offset = int64(binary.BigEndian.Uint64(b[256:])), int64(binary.BigEndian.Uint64(b[264:]))
 	s.RebuildFrom = int64(binary.BigEndian.Uint64(b[272:]))
+	s.Cleaned, s.Compacted = int64(binary.BigEndian.Uint64(b[280:])), int64(binary.BigEndian.Uint64(b[288:]))
 	s.Changes = binary.BigEndian.Uint64(b[296:])
 	s.Segments = SegmentSum{binary.BigEndian.Uint64(b[304:]), binary.BigEndian.Uint64(b[312:])}
 	s.Bare = [2]uint64{binary.BigEndian.Uint64(b[320:]), binary.BigEndian.Uint64(b[328:])}
@@ -189,7 +197,8 @@ func parseSlot(b []byte) (s Slot, err error) {
 
 // plausible rejects what this program never writes, whatever the checksum says.
 func (s *Slot) plausible() bool {
-	if s.Mode > SyncNone || s.LogStart < 0 || s.GroupBound < 0 || s.SnapshotOffset < -1 || s.RebuildFrom < 0 {
+	if s.Mode > SyncNone || s.LogStart < 0 || s.GroupBound < 0 || s.SnapshotOffset < -1 || s.RebuildFrom < 0 ||
+		s.Cleaned < 0 || s.Compacted < 0 {
 		return false
 	}
 	for _, p := range [...]Position{s.Durable, s.Recovery} {

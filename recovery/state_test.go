@@ -23,8 +23,8 @@ func sampleSlot() Slot {
 		Durable:        Position{Offset: 120, Last: record.Identity{SegmentBase: 100, Position: 4096, BaseOffset: 110, Size: 300, CRC: 0xdeadbeef}},
 		Recovery:       Position{Offset: 100, Last: record.Identity{SegmentBase: 40, Position: 77, BaseOffset: 99, Size: 80, CRC: 1}},
 		SnapshotOffset: 100, NewestTimestamp: 1_700_000_000_000, AppendClock: 1_700_000_000_001,
-		Clean: true, Gaps: true, Mode: SyncInterval, GroupBound: 1 << 20, BootID: "boot", Who: [2]uint64{1, 2},
-		Newest: index.TimestampOffset{Timestamp: 1_700_000_000_000, Offset: 97}, RebuildFrom: 41, Changes: 43,
+		Clean: true, Gaps: true, Replacing: true, Mode: SyncInterval, GroupBound: 1 << 20, BootID: "boot", Who: [2]uint64{1, 2},
+		Newest: index.TimestampOffset{Timestamp: 1_700_000_000_000, Offset: 97}, RebuildFrom: 41, Cleaned: 55, Compacted: 77, Changes: 43,
 		Segments: SegmentSum{Count: 7, Sum: 1 << 63}, Bare: [2]uint64{5, 6},
 	}
 }
@@ -32,7 +32,7 @@ func sampleSlot() Slot {
 func TestSlot_Golden(t *testing.T) {
 	s := sampleSlot()
 	got := s.append(nil)
-	want := "6f6e63656c6f670a" + "0001" + "0009" + "01" + "000000" + "0000000000000007" + "0000000000000003" +
+	want := "6f6e63656c6f670a" + "0001" + "0019" + "01" + "000000" + "0000000000000007" + "0000000000000003" +
 		"0000000000000078" + "0000000000000064" + "0000000000001000" + "000000000000006e" + "0000012c" + "deadbeef" +
 		"0000000000000064" + "0000000000000028" + "000000000000004d" + "0000000000000063" + "00000050" + "00000001" +
 		"0000000000000064" + "0000018bcfe56800" + "0000018bcfe56801" + "0000000000100000" +
@@ -40,16 +40,15 @@ func TestSlot_Golden(t *testing.T) {
 	if len(got) != slotSize || hex.EncodeToString(got[:len(want)/2]) != want {
 		t.Errorf("slot is\n%x\nwant\n%s", got[:len(want)/2], want)
 	}
-	const rest = "0000018bcfe56800" + "0000000000000061" + "0000000000000029"
-	if hex.EncodeToString(got[256:280]) != rest {
-		t.Errorf("behind the boot id are %x, want %s", got[256:280], rest)
+	const rest = "0000018bcfe56800" + "0000000000000061" + "0000000000000029" + "0000000000000037" + "000000000000004d"
+	if hex.EncodeToString(got[256:296]) != rest {
+		t.Errorf("behind the boot id are %x, want %s", got[256:296], rest)
 	}
 	const more = "000000000000002b" + "0000000000000007" + "8000000000000000" + "0000000000000005" + "0000000000000006"
 	if hex.EncodeToString(got[296:336]) != more {
 		t.Errorf("at byte 296 are %x, want %s", got[296:336], more)
 	}
-	clear(got[256:280])
-	clear(got[296:336])
+	clear(got[256:336])
 	if !bytes.Equal(got[len(want)/2:slotSum], make([]byte, slotSum-len(want)/2)) {
 		t.Error("what is not used must be zero")
 	}

@@ -45,7 +45,7 @@ func (l *loader) sumSegments() (s SegmentSum) {
 // the set of segments is not that of the state file.
 func (l *loader) suspects(below int64) (list []*segment.Segment, wrong bool, err error) {
 	missing := l.segmentsWithoutIndex()
-	known := l.us && !l.slot.Cutting && l.slot.Segments.Count > 0
+	known := l.us && !l.slot.Cutting && !l.slot.Replacing && l.slot.Segments.Count > 0
 	wrong = known && l.sumSegments() != l.slot.Segments
 	for s := range l.segments.All() {
 		base := s.BaseOffset()

@@ -12,10 +12,12 @@ import (
 // RebuildProducers makes the state of m what a replay of the log says, after the log was cut: snapshots above its end are
 // removed, the newest one that belongs to the log is loaded, and the rest is replayed. The transaction indexes are left
 // alone: a truncation cuts them. With Compat it does what Kafka does, and writes the snapshots that Kafka writes
-// (UnifiedLog.rebuildProducerState).
-func RebuildProducers(ctx context.Context, fsys vfs.FS, p Params, set segment.Set, m *producerstate.Manager, logStart, end int64) error {
+// (UnifiedLog.rebuildProducerState). Compaction may have moved the batches below compacted.
+func RebuildProducers(
+	ctx context.Context, fsys vfs.FS, p Params, set segment.Set, m *producerstate.Manager, logStart, end, compacted int64,
+) error {
 	l := newLoader(ctx, fsys, p)
-	l.us, l.segments, l.logStart = true, set, logStart
+	l.us, l.segments, l.logStart, l.compacted = true, set, logStart, compacted
 	m.SetAccept(l.producerConfig().Accept)
 	if p.Compat {
 		return l.kafkaRebuild(m, logStart, end, false)

@@ -251,7 +251,8 @@ func (l *Log) holdNow() (*moment, error) {
 			m.slot.Segments = m.slot.Segments.Add(s.BaseOffset())
 		}
 	}
-	m.slot.Clean, m.slot.SyncFailed, m.slot.Cutting, m.slot.BootID, m.slot.RebuildFrom = true, false, false, "", 0
+	m.slot.Clean, m.slot.SyncFailed, m.slot.Cutting, m.slot.Replacing = true, false, false, false
+	m.slot.BootID, m.slot.RebuildFrom = "", 0
 	return m, nil
 }
 

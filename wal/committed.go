@@ -50,41 +50,75 @@ type sighting struct {
 }
 
 func (w *committedSearch) segment(s *segment.Segment) (found bool, err error) {
-	var list []sighting
+	lists, err := sightings(s, endIn(s, w.end), w.below, func(id int64) bool { return id == w.id })
+	return err == nil && w.take(lists[w.id]), err
+}
+
+// sightings collects the batches of some producers in a segment, in order. A commit at or above below does not count yet.
+func sightings(s *segment.Segment, end, below int64, wanted func(id int64) bool) (map[int64][]sighting, error) {
+	lists := map[int64][]sighting{}
 	var buf []byte
-	scan := s.ScanHeaders(0, endIn(s, w.end))
+	scan := s.ScanHeaders(0, end)
 	for scan.Next() {
 		h := scan.Header()
-		if h.ProducerID != w.id {
+		if !wanted(h.ProducerID) {
 			continue
 		}
 		b := sighting{last: h.LastOffset, isMarker: h.Attributes.IsControl()}
 		if b.isMarker {
 			batch, grown, err := s.ReadBatch(buf[:0], h)
 			if err != nil {
-				return false, err
+				return nil, err
 			}
 			buf = grown
 			marker, err := batch.EndTxnMarker()
-			b.commits = err == nil && marker.Type == record.Commit && h.LastOffset < w.below
+			b.commits = err == nil && marker.Type == record.Commit && h.LastOffset < below
 		} else {
 			b.count = countOf(h.ProducerEpoch, h.BaseSequence)
 		}
-		list = append(list, b)
+		lists[h.ProducerID] = append(lists[h.ProducerID], b)
 	}
-	if err := scanError(scan); err != nil {
-		return false, err
-	}
+	return lists, scanError(scan)
+}
+
+// take walks backwards over the batches of one more segment and tells whether the search is over.
+func (w *committedSearch) take(list []sighting) (found bool) {
 	for _, b := range slices.Backward(list) {
 		switch {
 		case b.isMarker:
 			w.committed = b.commits
 		case w.committed:
 			w.last = b.last
-			return true, nil
+			return true
 		default:
 			w.lowest = min(w.lowest, b.count)
 		}
 	}
-	return false, nil
+	return false
+}
+
+// lastCommittedOf finds the last offsets of the newest committed transactions of several producers, in one walk from the end
+// of the log on. Those that have none are left out.
+func lastCommittedOf(set segment.Set, end place, below int64, ids []int64) (offsets []int64, err error) {
+	searches := map[int64]*committedSearch{}
+	for _, id := range ids {
+		searches[id] = &committedSearch{id: id}
+	}
+	wanted := func(id int64) bool { return searches[id] != nil }
+	for _, s := range slices.Backward(slices.Collect(set.All())) {
+		if len(searches) == 0 {
+			break
+		}
+		lists, err := sightings(s, endIn(s, end), below, wanted)
+		if err != nil {
+			return nil, err
+		}
+		for id, list := range lists {
+			if w := searches[id]; w.take(list) {
+				offsets = append(offsets, w.last)
+				delete(searches, id)
+			}
+		}
+	}
+	return offsets, nil
 }

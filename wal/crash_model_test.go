@@ -33,6 +33,7 @@ type ledger struct {
 	durable int // of sent: acknowledged, and promised to survive a power cut
 
 	logStart, highestStart int64 // the log start is between them: it may be moving
+	compacted              int64 // batches below may have been compacted; 0: none was
 }
 
 // end is the offset behind everything sent.
@@ -64,6 +65,9 @@ type simulation struct {
 	open   map[int64]bool  // producers with an open transaction
 	now    time.Time
 	steps  []string
+
+	compacts bool // the log is a compacted one
+	replaced int  // segments by compaction
 }
 
 const simDir = "/data/t-0"
@@ -91,6 +95,9 @@ func (s *simulation) openLog() error {
 // step does one random thing. Errors of the log are returned: a simulation without faults has none.
 func (s *simulation) step() error {
 	s.now = s.now.Add(time.Duration(s.rand.IntN(1000)) * time.Millisecond)
+	if s.compacts && s.rand.IntN(8) == 0 {
+		return s.compact()
+	}
 	switch n := s.rand.IntN(100); {
 	case n < 62:
 		return s.appendRandom()
@@ -151,7 +158,11 @@ func (s *simulation) appendRandom() error {
 	b := record.NewBuilder(o)
 	for i := range n {
 		value := bytes.Repeat([]byte{byte('a' + s.rand.IntN(26))}, 20+s.rand.IntN(200))
-		if err := b.Append(s.now.UnixMilli()+int64(i), record.Record{Key: []byte{byte(i)}, Value: value}); err != nil {
+		r := record.Record{Key: []byte{byte(i)}, Value: value}
+		if s.compacts {
+			s.keyed(&r)
+		}
+		if err := b.Append(s.now.UnixMilli()+int64(i), r); err != nil {
 			return err
 		}
 	}
@@ -204,7 +215,7 @@ func (s *simulation) append(p []byte, n int32, o LeaderAppend) error {
 
 // truncate cuts the log at the start of a batch.
 func (s *simulation) truncate() error {
-	kept := s.firstAt(s.log.Offsets().LogStart)
+	kept := s.firstAt(max(s.log.Offsets().LogStart, s.ledger.compacted)) // what compaction removed does not come back
 	if kept >= len(s.ledger.sent) {
 		return s.appendRandom()
 	}
@@ -303,6 +314,9 @@ func checkPairs(m vfs.FS) error {
 func checkSurvivors(l *Log, led *ledger, kill bool) error {
 	if r := l.RecoveryReport(); r.Problems() || len(r.Holes) > 0 {
 		return fmt.Errorf("a crash is reported as a problem: %v", r.Findings)
+	}
+	if led.compacted > 0 {
+		return checkCompactedSurvivors(l, led, kill)
 	}
 	stored, err := readAll(l)
 	if err != nil {
@@ -413,7 +427,10 @@ func replayNaively(stored [][]byte) (producers map[int64]*naive, aborted []Abort
 }
 
 // checkProducers is I9, and I17 for the transaction index.
-func checkProducers(l *Log, stored [][]byte) error {
+func checkProducers(l *Log, stored [][]byte) error { return checkReplay(l, stored, false) }
+
+// checkReplay is checkProducers, for a compacted log from what it was before.
+func checkReplay(l *Log, stored [][]byte, compacted bool) error {
 	want, aborted := replayNaively(stored)
 	got := map[int64]*naive{}
 	l.mu.Lock()
@@ -443,6 +460,9 @@ func checkProducers(l *Log, stored [][]byte) error {
 	}
 	first := l.segments.Load().First().BaseOffset()
 	aborted = slices.DeleteFunc(aborted, func(t AbortedTxn) bool { return t.LastOffset < first }) // gone with its segment
+	if compacted {
+		aborted = stillListed(aborted, indexed)
+	}
 	if !slices.Equal(indexed, aborted) {
 		return fmt.Errorf("I17: transaction index %+v, a replay says %+v", indexed, aborted)
 	}

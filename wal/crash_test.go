@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"github.com/oncelog/oncelog/internal/vfs"
@@ -19,7 +20,11 @@ var (
 // runCrashes runs a workload and lets the machine go down before and after each storage operation that changes something,
 // several times in different ways. bug wraps the file system of the log with a fault that the invariants must find.
 func runCrashes(seed uint64, mode SyncMode, steps, perOp int, bug func(vfs.FS) vfs.FS) (states int, err error) {
-	s := newSimulation(seed, mode)
+	return crashes(newSimulation(seed, mode), steps, perOp, bug)
+}
+
+func crashes(s *simulation, steps, perOp int, bug func(vfs.FS) vfs.FS) (states int, err error) {
+	seed, mode := s.seed, s.mode
 	mem := vfstest.NewMemWith(vfstest.MemOptions{Seed: seed})
 	if err := mem.MkdirAll("/data", 0o755); err != nil {
 		return 0, err
@@ -77,10 +82,31 @@ func wrap(fsys vfs.FS, bug func(vfs.FS) vfs.FS) vfs.FS {
 func tail(s []string, n int) []string { return s[max(0, len(s)-n):] }
 
 func TestCrash_AtEveryOperation(t *testing.T) {
-	want := 3000
+	eachCrash(t, 3000, func(seed uint64, mode SyncMode) (int, error) { return runCrashes(seed, mode, 60, 2, nil) })
+}
+
+// The same of a compacted log, which goes down at each step of putting the new segments in the place of the old ones too.
+func TestCrash_CompactedLog(t *testing.T) {
+	var replaced atomic.Int64
+	eachCrash(t, 1000, func(seed uint64, mode SyncMode) (int, error) {
+		s := newSimulation(seed, mode)
+		s.compactLog()
+		n, err := crashes(s, 50, 1, nil)
+		replaced.Add(int64(s.replaced))
+		return n, err
+	})
+	t.Cleanup(func() {
+		if t.Logf("%d segments replaced", replaced.Load()); replaced.Load() == 0 {
+			t.Error("no segment was replaced")
+		}
+	})
+}
+
+// eachCrash runs seeds until there were enough states, in each mode.
+func eachCrash(t *testing.T, want int, run func(seed uint64, mode SyncMode) (states int, err error)) {
 	switch {
 	case testing.Short():
-		want = 500
+		want /= 6
 	case os.Getenv("ONCELOG_LONG") != "":
 		want = 20_000
 	}
@@ -95,7 +121,7 @@ func TestCrash_AtEveryOperation(t *testing.T) {
 				if *crashSeed != 0 {
 					seed = *crashSeed
 				}
-				n, err := runCrashes(seed, mode, 60, 2, nil)
+				n, err := run(seed, mode)
 				total += n
 				if err != nil {
 					t.Fatal(err)

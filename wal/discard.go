@@ -21,19 +21,57 @@ type discarded struct {
 // removed when Options.FileDeleteDelay is over, or by the next open. The caller holds mu. Kafka:
 // LocalLog.deleteSegmentFiles, ProducerStateManager.removeAndMarkSnapshotForDeletion.
 func (l *Log) discard(s *segment.Segment) error {
+	if err := l.removeDiscarded(l.takeDiscarded(s.BaseOffset())); err != nil {
+		return err
+	}
 	if err := s.Rename(segment.SuffixDeleted); err != nil {
 		return err
 	}
 	d := discarded{segment: s, due: l.opts.Now().Add(l.settings().FileDeleteDelay)}
-	name, err := l.producers.RetireSnapshot(s.BaseOffset())
-	if err != nil {
+	if err := l.retireSnapshot(&d); err != nil {
 		return err
-	}
-	if name != "" {
-		d.snapshot = filepath.Join(l.dir, name)
 	}
 	l.discards = append(l.discards, d)
 	return nil
+}
+
+// retireSnapshot lets the snapshot at the base of a segment that is gone wait with it. The caller holds mu.
+func (l *Log) retireSnapshot(d *discarded) error {
+	name, err := l.producers.RetireSnapshot(d.segment.BaseOffset())
+	if name != "" {
+		d.snapshot = filepath.Join(l.dir, name)
+	}
+	return err
+}
+
+// takeDiscarded takes out the discarded segments with a base offset, which another one of the same name is to follow: whoever
+// reads them must not find that one's files. The caller holds mu.
+func (l *Log) takeDiscarded(base int64) (list []discarded) {
+	rest := l.discards[:0]
+	for _, d := range l.discards {
+		if d.segment.BaseOffset() == base {
+			list = append(list, d)
+		} else {
+			rest = append(rest, d)
+		}
+	}
+	l.discards = rest
+	return list
+}
+
+// removeDiscarded removes the files of discarded segments.
+func (l *Log) removeDiscarded(list []discarded) error {
+	var errs []error
+	for _, d := range list {
+		errs = append(errs, d.segment.Remove())
+		if d.snapshot == "" {
+			continue
+		}
+		if err := l.fsys.Remove(d.snapshot); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("wal: remove a deleted snapshot: %w", err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // RemoveDiscarded removes the files of deleted and truncated segments whose delay is over at now, and returns how many
@@ -55,15 +93,5 @@ func (l *Log) RemoveDiscarded(now time.Time) (int, error) {
 	}
 	l.discards = rest
 	l.mu.Unlock()
-	var errs []error
-	for _, d := range due {
-		errs = append(errs, d.segment.Remove())
-		if d.snapshot == "" {
-			continue
-		}
-		if err := l.fsys.Remove(d.snapshot); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("wal: remove a deleted snapshot: %w", err))
-		}
-	}
-	return len(due), errors.Join(errs...)
+	return len(due), l.removeDiscarded(due)
 }

@@ -67,6 +67,17 @@
 // TruncateTo cuts the end, TruncateFullyAndStartAt everything. What was deleted does not come back, whenever the process or
 // the power ends.
 //
+// # Compaction
+//
+// With Options.CleanupPolicy CleanupCompact each record has a key, and Compact removes the records that a later one with
+// their key has replaced. A record without a value deletes its key, and goes itself when readers have had
+// Options.DeleteRetention to see it. Offsets stay as they are. Readers of any kind find the latest value of each key; what was
+// removed does not come back, not even where a truncation takes away what had replaced it. Nothing compacts by itself: a
+// program calls Compact now and then, as it calls DeleteOldSegments and RemoveDiscarded. Appends and reads go on meanwhile,
+// and a crash at any moment leaves, for each piece of the log, the old segments or the new one. The rules are in package
+// cleaner, and the result is that of Kafka's own cleaner, but for one thing: the segment with the last batch of the log stays
+// as it is, and the record of a named producer that may carry its position (AppendWithPosition) does.
+//
 // # Cursors
 //
 // Log.Cursor keeps the place of a named reader in the directory. A commit is on disk when it returns, in every mode, and a

@@ -30,6 +30,7 @@ type follower struct {
 	slot     recovery.Slot
 	replay   *recovery.Replay
 	opened   int64  // bytes of the last segment when its indexes were opened
+	stuck    uint64 // generation of a slot whose writer began to rename files and came to no end
 	reloaded uint64 // generation of the slot for which everything was loaded anew because the log seemed to end too early
 }
 
@@ -58,6 +59,25 @@ func (l *Log) Refresh(ctx context.Context) error {
 	return l.look(ctx)
 }
 
+// readSlot reads the state file, and waits while the writer renames files: a log that is loaded meanwhile may lack some. A
+// writer that has been at it for long was interrupted, and what it left is not going to move.
+func (l *Log) readSlot(ctx context.Context) (slot recovery.Slot, found bool, err error) {
+	const most = 5 * time.Second
+	for waited := time.Duration(0); ; waited += firstPause {
+		if slot, found, err = recovery.ReadSlot(l.fsys, l.dir); err != nil || !slot.Replacing || slot.Generation == l.follow.stuck {
+			return slot, found, err
+		}
+		if waited >= most {
+			l.follow.stuck = slot.Generation
+			return slot, found, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return slot, found, err
+		}
+		time.Sleep(firstPause)
+	}
+}
+
 func closedErr(closed bool) error {
 	if closed {
 		return ErrClosed
@@ -71,7 +91,7 @@ func (l *Log) look(ctx context.Context) error {
 		return ErrClosed
 	}
 	f := &l.follow
-	slot, found, err := recovery.ReadSlot(l.fsys, l.dir)
+	slot, found, err := l.readSlot(ctx)
 	if err != nil {
 		return err
 	}
@@ -352,6 +372,7 @@ func (l *Log) takeLoaded(s *recovery.State) {
 	}
 	l.durable, l.checkpointed, l.snapshotOffset = s.End, s.RecoveryPoint, s.SnapshotOffset
 	l.last, l.newest, l.clock, l.gaps = s.End.Last, s.NewestTimestamp, s.AppendClock, s.Gaps
+	l.cleaned, l.compacted = s.Cleaned, s.Compacted
 	l.setSegments(s.Segments)
 	l.end.offset = s.End.Offset
 	l.setActive(s.Segments.Active(), s.ActiveSize, l.opts.Now())
@@ -372,7 +393,7 @@ func (l *Log) stillThere(ctx context.Context, truncations int64, failed error) (
 	f := &l.follow
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	slot, found, err := recovery.ReadSlot(l.fsys, l.dir)
+	slot, found, err := l.readSlot(ctx)
 	if err != nil {
 		return true, err
 	}

@@ -141,7 +141,8 @@ func (l *Log) countChanges(s *recovery.State) {
 	if s.Slot.Generation == 0 {
 		l.changes = uint64(l.opts.Now().UnixMilli())
 	}
-	if s.Slot.Cutting || s.Report.BytesCut > 0 || s.Report.Writer != recovery.Us {
+	replaced := slices.ContainsFunc(s.Report.Findings, func(f recovery.Finding) bool { return f.Decision == recovery.CompleteSwap })
+	if s.Slot.Cutting || s.Report.BytesCut > 0 || replaced || s.Report.Writer != recovery.Us {
 		l.changes++
 	}
 }

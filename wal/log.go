@@ -20,7 +20,7 @@ import (
 
 // Log is the log of one partition. All methods may be called by any number of goroutines at once.
 //
-// Lock order: the mu of names or of a name, then maintenance, then the leadership of commit, then mu, then stateMu. The
+// Lock order: compacting, the mu of names or of a name, then maintenance, then the leadership of commit, then mu, then stateMu. The
 // locks of commit, waiters, driver and a Pending are leaves. Readers take none, but mu where a limit's byte is not known.
 type Log struct {
 	fsys   vfs.FS
@@ -30,6 +30,9 @@ type Log struct {
 	pool   *segment.Pool // of all segments
 	report recovery.Report
 	locks  []io.Closer
+
+	// compacting is held by Compact from its begin to its end. Appends, reads and maintenance go on meanwhile.
+	compacting sync.Mutex
 
 	// maintenance is held by whatever syncs, seals and takes checkpoints, so that these happen in the order of the log.
 	maintenance sync.Mutex
@@ -70,6 +73,9 @@ type Log struct {
 	newest               int64            // greatest batch timestamp; guarded by mu
 	clock                int64            // of the newest append, milliseconds; guarded by mu
 	gaps                 bool             // offsets may jump; guarded by mu
+	cleaned              int64            // first dirty offset, unless Kafka's checkpoint has it; guarded by mu
+	compacted            int64            // compaction may have moved any batch below; guarded by mu
+	replacing            bool             // compaction is renaming files; guarded by mu
 	groupBound           int64            // guarded by mu
 	changes              uint64           // recovery.Slot.Changes; guarded by mu
 	foreign              recovery.Foreign // guarded by mu
@@ -136,6 +142,11 @@ func OpenFS(ctx context.Context, fsys vfs.FS, dir string, o Options) (l *Log, er
 	}
 	if l.bootID, err = fsys.BootID(dir); err != nil {
 		return l, fmt.Errorf("wal: open: %w", err)
+	}
+	if l.opts.ReadOnly {
+		if _, _, err := l.readSlot(ctx); err != nil {
+			return l, err
+		}
 	}
 	loaded, err := recovery.Load(ctx, fsys, l.recoveryParams())
 	if err != nil {
@@ -219,6 +230,8 @@ func (l *Log) Close() error {
 	}
 	l.stopBackground()
 	l.waiters.wake()
+	l.compacting.Lock() // Compact ends soon, since the log is closed
+	defer l.compacting.Unlock()
 	var err error
 	if !l.opts.ReadOnly {
 		err = l.closeWriter()

@@ -63,7 +63,7 @@ type CleanupPolicy uint8
 // The members of a CleanupPolicy. The zero value is CleanupDelete, as in Kafka.
 const (
 	CleanupDelete  CleanupPolicy = 1 << iota // old segments may be deleted
-	CleanupCompact                           // each record has a key, and the latest one of each key is kept
+	CleanupCompact                           // each record has a key, and Log.Compact keeps the latest one of each key
 )
 
 // Compression says which codec batches are stored with. The records of the simple floor (Append, AppendAsync, Producer)
@@ -95,7 +95,13 @@ type Options struct {
 	TimestampAfterMax    time.Duration        // message.timestamp.after.max.ms; default 1 hour
 	Compression          Compression          // compression.type and compression.*.level; default: as the producer sent it
 	CleanupPolicy        CleanupPolicy        // cleanup.policy; default CleanupDelete
-	MaxCompactionLag     time.Duration        // max.compaction.lag.ms; caps SegmentAge of a compacted log; default Never
+
+	// Of a compacted log. Compact does what they say, nothing else does.
+	MinCompactionLag  time.Duration // min.compaction.lag.ms; younger records stay; default 0
+	MaxCompactionLag  time.Duration // max.compaction.lag.ms; Compact does not leave records alone that are older; caps SegmentAge; default Never
+	MinDirtyRatio     float64       // min.cleanable.dirty.ratio; Compact leaves a log alone of which not more is dirty; default 0.5; 1e-9 or so: never alone
+	DeleteRetention   time.Duration // delete.retention.ms; how long deletions and transaction markers stay readable; default 1 day; 1 ns: not at all
+	DedupeBufferBytes int64         // log.cleaner.dedupe.buffer.size; memory for the keys of one pass of Compact, taken as needed; default 128 MiB
 
 	RetentionBytes  int64         // retention.bytes; DeleteOldSegments keeps at least so much; default everything, as is Kafka's -1
 	RetentionCount  int64         // DeleteOldSegments keeps at least so many offsets, the newest; default everything. Kafka has none
@@ -159,6 +165,9 @@ func (o Options) withDefaults() Options {
 	set(&o.TimestampAfterMax, time.Hour)
 	set(&o.CleanupPolicy, CleanupDelete)
 	set(&o.MaxCompactionLag, Never)
+	set(&o.MinDirtyRatio, 0.5)
+	set(&o.DeleteRetention, 24*time.Hour)
+	set(&o.DedupeBufferBytes, 128<<20)
 	set(&o.RetentionAge, Never)
 	set(&o.FileDeleteDelay, time.Minute)
 	set(&o.SyncEvery, time.Second)
@@ -212,6 +221,9 @@ func (o Options) Validate() error {
 		{"MaxDecompressedBytes", int64(o.MaxDecompressedBytes), 1},
 		{"TimestampBeforeMax", int64(o.TimestampBeforeMax), 0},
 		{"TimestampAfterMax", int64(o.TimestampAfterMax), 0},
+		{"MinCompactionLag", int64(o.MinCompactionLag), 0},
+		{"DeleteRetention", int64(o.DeleteRetention), 0},
+		{"DedupeBufferBytes", o.DedupeBufferBytes, 1},
 		{"MaxCompactionLag", int64(o.MaxCompactionLag), int64(time.Millisecond)},
 		{"RetentionAge", int64(o.RetentionAge), 0},
 		{"FileDeleteDelay", int64(o.FileDeleteDelay), 0},
@@ -235,6 +247,12 @@ func (o Options) Validate() error {
 	}
 	if o.UnknownProducers > UnknownAtLogStart {
 		bad("UnknownProducers is %d, which is no rule", o.UnknownProducers)
+	}
+	if o.MinCompactionLag > o.MaxCompactionLag {
+		bad("MinCompactionLag (%v) is above MaxCompactionLag (%v)", o.MinCompactionLag, o.MaxCompactionLag)
+	}
+	if !(o.MinDirtyRatio >= 0 && o.MinDirtyRatio <= 1) {
+		bad("MinDirtyRatio is %v, it must be between 0 and 1", o.MinDirtyRatio)
 	}
 	if o.GroupBytes < o.MaxMessageBytes {
 		bad("GroupBytes (%d) is smaller than MaxMessageBytes (%d): the largest batch would not fit into a group", o.GroupBytes, o.MaxMessageBytes)

@@ -57,9 +57,12 @@ func (p *Producer) lastPosition(s *nameState) (position []byte, found bool, err 
 		}
 		if r.Offset == last {
 			position, found = positionOf(r.Headers)
+			return position, found, nil
 		}
 	}
-	return position, found, nil
+	// Our own compaction keeps it, a broker's does not.
+	return nil, false, fmt.Errorf("%w: wal: last position of producer %q: compaction has removed the record at offset %d",
+		ErrOffsetOutOfRange, p.name.name, last)
 }
 
 // lastPositioned is the last offset of the name that counts: of its last durable batch, or in a transactional name of the last

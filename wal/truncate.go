@@ -14,7 +14,8 @@ import (
 // TruncateTo removes every record at or above offset, and the batch that offset lies in as a whole, as a follower does
 // whose leader has other ones. The log then ends at offset. It reports whether anything was there to remove. What
 // depends on the removed records follows: index entries, leader epochs, producer state, transactions, the high watermark,
-// and the log start where it lies above. An offset below the first segment is TruncateFullyAndStartAt.
+// and the log start where it lies above. An offset below the first segment is TruncateFullyAndStartAt. Records that compaction
+// had removed for the sake of later ones do not come back.
 //
 // When it returns nil the cut is durable. Readers see the lower end at once; Records they hold are segment.ErrCut. An
 // error other than ErrInvalidArgument leaves the log failed: open it again. Kafka: UnifiedLog.truncateTo.
@@ -154,6 +155,9 @@ func (l *Log) announceCut(end place, last position) error {
 			return err
 		}
 	}
+	if err := l.lowerCleaned(end); err != nil {
+		return err
+	}
 	if l.durable.Offset > last.Offset {
 		l.durable = last
 	}
@@ -226,7 +230,7 @@ func (l *Log) afterCut(logStart, end int64) error {
 // they were.
 func (l *Log) rebuildProducers(logStart, end int64) error {
 	named := l.producers.NamedProducers()
-	err := recovery.RebuildProducers(context.Background(), l.fsys, l.recoveryParams(), l.set, l.producers, logStart, end)
+	err := recovery.RebuildProducers(context.Background(), l.fsys, l.recoveryParams(), l.set, l.producers, logStart, end, l.compacted)
 	if err != nil {
 		return err
 	}
