@@ -150,6 +150,28 @@ func TestCompact_KeepsTheLatestOfEachKey(t *testing.T) {
 	}
 }
 
+// A segment that others were merged into keeps its snapshot, theirs go with them; what an open begins with stays.
+func TestCompact_SnapshotsOfSegmentsThatAreGone(t *testing.T) {
+	c := newCompactedLog(t, nil)
+	c.put("a=1", "a=2", "|", "b=1", "a=3", "|", "a=4", "|", "c=1")
+	c.compact()
+	if _, err := c.RemoveDiscarded(c.now.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for name := range filesIn(t, c.mem) {
+		if k := segment.Parse(name).Kind; k == segment.KindLog || k == segment.KindSnapshot || k == segment.KindProducers {
+			got = append(got, name)
+		}
+	}
+	slices.Sort(got)
+	want := []string{"00000000000000000000.log", "00000000000000000005.log", "00000000000000000005.snapshot", "00000000000000000006.snapshot",
+		"oncelog.producers-00000000000000000005", "oncelog.producers-00000000000000000006"}
+	if !slices.Equal(got, want) {
+		t.Errorf("files %v, want %v", got, want)
+	}
+}
+
 // The last batch of the log is where a broker and we find its end; a segment that holds it stays, even below an empty one.
 func TestCompact_LastBatchStays(t *testing.T) {
 	c := newCompactedLog(t, nil)

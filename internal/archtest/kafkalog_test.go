@@ -119,7 +119,7 @@ var kafkaLogTests = []kafkaTest{
 	{"UnifiedLogTest", "testRetentionDeletesProducerStateSnapshots", "wal TestTrace/retention-time", "", false},
 	{"UnifiedLogTest", "testRetentionIdempotency", "wal TestExplainRetention TestTrace/delete-records", "", false},
 	{"UnifiedLogTest", "testLogStartOffsetMovementDeletesSnapshots testDeleteSnapshotsOnIncrementLogStartOffset", "wal TestTrace/delete-records", "", false},
-	{"UnifiedLogTest", "testCompactionDeletesProducerStateSnapshots", "", "", true},
+	{"UnifiedLogTest", "testCompactionDeletesProducerStateSnapshots", "wal TestCompact_SnapshotsOfSegmentsThatAreGone", "", true},
 	{"UnifiedLogTest", "testLoadingLogDeletesProducerStateSnapshotsPastLogEndOffset", "wal TestTrace/restart-stray-snapshots", "", false},
 	{"UnifiedLogTest", "testProducerIdMapTruncateFullyAndStartAt", "wal TestTrace/truncate-fully", "", false},
 	{"UnifiedLogTest", "testProducerIdExpirationOnSegmentDeletion", "wal TestDeleteOldSegments_BySizeAndAge", "", false},

@@ -189,6 +189,11 @@ func (l *testLog) aborted() (list []index.AbortedTxn) {
 	return list
 }
 
+// onlyLast lets the batch that ends at an offset be the last of its producer.
+func onlyLast(offset int64) func(r *Round) {
+	return func(r *Round) { r.Producers.Last = []int64{offset} }
+}
+
 func TestClean_WhatStays(t *testing.T) {
 	plain := record.BuilderOptions{}
 	late := func(r *Round) { r.Now = r.Now.Add(time.Second) }
@@ -242,6 +247,27 @@ func TestClean_WhatStays(t *testing.T) {
 		{"the marker of a producer without batches stays, empty", func(l *testLog) {
 			l.add(marker(1, record.Commit), l.batch(plain, "a=2"))
 		}, []func(r *Round){nil, func(r *Round) { late(r); r.Producers.Markers = map[int64]int16{1: 0} }}, []string{"0-0:", "1-1: 1 a=2"}},
+		{"a key like that of a marker is none", func(l *testLog) {
+			l.add(l.batch(inTxn(1, 0), "a=1"), marker(1, record.Commit), l.batch(plain, "\x00\x00\x00\x01=x"))
+		}, nil, []string{"0-0: 0 a=1", "1-1: C", "2-2: 2 \x00\x00\x00\x01=x"}},
+		{"a marker stays with an empty batch of its transaction, also in another segment", func(l *testLog) {
+			l.add(l.batch(inTxn(1, 0), "a=1"))
+			l.add(marker(1, record.Commit), l.batch(plain, "a=2"))
+		}, []func(r *Round){onlyLast(0), onlyLast(0), func(r *Round) { late(r); onlyLast(0)(r) }}, []string{"0-0:", "1-1: C", "2-2: 2 a=2"}},
+		{"it goes when a later batch of the producer is there", func(l *testLog) {
+			l.add(l.batch(inTxn(1, 0), "a=1"))
+			l.add(marker(1, record.Commit), l.batch(plain, "a=2"))
+		}, []func(r *Round){onlyLast(0), nil, late, func(r *Round) { r.Now = r.Now.Add(3 * time.Second) }}, []string{"2-2: 2 a=2"}},
+		{"of batches with the same sequences the one with the last offset stays", func(l *testLog) {
+			l.add(l.batch(producer(1, 0), "a=1"), l.batch(producer(1, 0), "a=2"), l.batch(plain, "a=3"))
+		}, []func(r *Round){onlyLast(1)}, []string{"1-1:", "2-2: 2 a=3"}},
+		{"batches of which nothing stays, one after the other", func(l *testLog) {
+			var list []record.Batch
+			for range 50 {
+				list = append(list, l.batch(plain, "a="+strings.Repeat("x", 5000)))
+			}
+			l.add(append(list, l.batch(plain, "a=1"))...)
+		}, nil, []string{"50-50: 50 a=1"}},
 		{"an emptied marker is not missed", func(l *testLog) {
 			m := marker(1, record.Abort)
 			l.add(record.AppendEmptied(nil, m), l.batch(plain, "a=2"))
@@ -307,6 +333,27 @@ func TestClean_AbortedTransaction(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(x.want, l.show()) + cmp.Diff(x.index, l.aborted()); diff != "" {
+			t.Errorf("round %d:\n%s", i, diff)
+		}
+	}
+}
+
+// The last batch of a producer stays although it was aborted, and with it the marker and the entry of the index.
+func TestClean_AbortedBatchThatIsTheLast(t *testing.T) {
+	l := newTestLog(t)
+	s := l.add(l.batch(inTxn(7, 0), "a=1"), marker(7, record.Abort), l.batch(record.BuilderOptions{}, "b=1"))
+	entry := index.AbortedTxn{ProducerID: 7, FirstOffset: 0, LastOffset: 1, LastStableOffset: 2}
+	if err := s.AppendAborted(entry); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		r := l.round()
+		r.Now = r.Now.Add(time.Duration(i) * time.Hour)
+		r.Producers.Last = []int64{0}
+		if _, _, err := l.clean(l.options(), r); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"0-0:", "1-1: A", "2-2: 2 b=1"}, l.show()) + cmp.Diff([]index.AbortedTxn{entry}, l.aborted()); diff != "" {
 			t.Errorf("round %d:\n%s", i, diff)
 		}
 	}
