@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/oncelog/oncelog/internal/verify"
 	"github.com/oncelog/oncelog/record"
 	"github.com/oncelog/oncelog/wal"
 )
@@ -123,8 +124,8 @@ func (a *app) append(ctx context.Context, dir string, o appendOptions) (err erro
 func (a *app) sayRecovered(l *wal.Log) {
 	r := l.RecoveryReport()
 	for _, f := range r.Findings {
-		g := ofRecovery(l.Dir(), f)
-		fmt.Fprintf(a.err, "logtool: recovered: %s\n", g.line())
+		g := verify.OfRecovery(l.Dir(), f)
+		fmt.Fprintf(a.err, "logtool: recovered: %s\n", lineOf(&g))
 	}
 }
 

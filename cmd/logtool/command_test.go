@@ -432,7 +432,7 @@ func TestDropFinished(t *testing.T) {
 		{"another kind of file", at("00000000000000000000.index", 0, 0), true},
 	} {
 		r := &partitionResult{}
-		r.found.add(c.f)
+		r.found.Add(c.f)
 		if err := (&app{fsys: vfs.OS}).dropFinished(context.Background(), dir, r); err != nil {
 			t.Fatal(err)
 		}

@@ -378,7 +378,7 @@ func checkHonest(d *disk, where string, policy wal.Policy) (refused bool) {
 
 func lines(list []finding) (s []string) {
 	for i := range list {
-		s = append(s, list[i].line())
+		s = append(s, lineOf(&list[i]))
 	}
 	return s
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/oncelog/oncelog/internal/checkpoint"
 	"github.com/oncelog/oncelog/internal/dump"
 	"github.com/oncelog/oncelog/internal/kafkadir"
+	"github.com/oncelog/oncelog/internal/verify"
 	"github.com/oncelog/oncelog/recovery"
 )
 
@@ -64,13 +65,13 @@ func (a *app) inspect(ctx context.Context, arg string, asJSON bool) error {
 		result.File, result.Healthy = r, !r.problems()
 	case partitionDir:
 		err = reader.inspectInto(ctx, &result, t.path)
-		if p := result.Partitions; err == nil && p[0].Segments == 0 && !p[0].found.refused() {
+		if p := result.Partitions; err == nil && p[0].Segments == 0 && !p[0].found.Refused() {
 			err = errNoLog(t.path)
 		}
 	default:
 		for _, name := range t.skipped {
 			p := partitionResult{Path: filepath.Join(t.path, name), Verdict: verdictProblems}
-			p.found.add(finding{File: name, Problem: true, Reason: "looks like a partition and is no directory; it was not followed"})
+			p.found.Add(finding{File: name, Problem: true, Reason: "looks like a partition and is no directory; it was not followed"})
 			result.Partitions, result.Healthy = append(result.Partitions, p), false
 		}
 		for _, name := range t.partitions {
@@ -101,7 +102,7 @@ func (a *app) inspectInto(ctx context.Context, result *inspection, dir string) e
 		return err
 	}
 	result.Partitions = append(result.Partitions, *p)
-	result.Healthy = result.Healthy && !p.found.problems() && !p.found.refused()
+	result.Healthy = result.Healthy && !p.found.Problems() && !p.found.Refused()
 	return nil
 }
 
@@ -154,7 +155,7 @@ func planOf(r *recovery.Report) *openPlan {
 	return p
 }
 
-func (a *app) inspectOnce(ctx context.Context, dir string, policy recovery.Policy, verify bool) (*partitionResult, error) {
+func (a *app) inspectOnce(ctx context.Context, dir string, policy recovery.Policy, all bool) (*partitionResult, error) {
 	list, err := dump.List(a.fsys, dir)
 	if err != nil {
 		return nil, err
@@ -171,12 +172,12 @@ func (a *app) inspectOnce(ctx context.Context, dir string, policy recovery.Polic
 		}
 		r.report = report
 	}
-	if verify {
-		v := newVerifier(ctx, a.fsys, list, &r.found, report)
-		if err := v.run(); err != nil {
+	if all {
+		c, err := verify.Run(ctx, a.fsys, list, &r.found, report)
+		if err != nil {
 			return nil, err
 		}
-		r.Checked = &v.checked
+		r.Checked = &c
 	}
 	r.conclude()
 	return r, nil
@@ -195,14 +196,14 @@ func (a *app) inspectRecovery(ctx context.Context, dir string, policy recovery.P
 		report = refused.Report
 	case isUnsupported(err):
 		// Verification names the file. Nothing more can be said of an open: it is refused as soon as it meets the version.
-		r.found.add(finding{File: ".", Problem: true, Decision: recovery.Refuse.String(),
+		r.found.Add(finding{File: ".", Problem: true, Decision: recovery.Refuse.String(),
 			Reason: strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), "")})
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
 	for _, f := range report.Findings {
-		r.found.add(ofRecovery(dir, f))
+		r.found.Add(verify.OfRecovery(dir, f))
 	}
 	r.Open = planOf(report)
 	if report.Writer != recovery.Us {
@@ -223,14 +224,14 @@ func isUnsupported(err error) bool {
 
 // conclude draws the verdict.
 func (r *partitionResult) conclude() {
-	r.Findings, r.Omitted = r.found.list, r.found.omitted
+	r.Findings, r.Omitted = r.found.List, r.found.Omitted
 	if r.Findings == nil {
 		r.Findings = []finding{}
 	}
 	switch {
-	case r.found.refused():
+	case r.found.Refused():
 		r.Verdict = verdictRefused
-	case r.found.problems():
+	case r.found.Problems():
 		r.Verdict = verdictProblems
 	default:
 		r.Verdict = verdictHealthy
@@ -274,7 +275,7 @@ func (r *partitionResult) print(w *bufio.Writer) {
 		fmt.Fprintf(w, "  changing  the directory was written while it was read\n")
 	}
 	for i := range r.Findings {
-		fmt.Fprintf(w, "  %s\n", r.Findings[i].line())
+		fmt.Fprintf(w, "  %s\n", lineOf(&r.Findings[i]))
 	}
 	if r.Omitted > 0 {
 		fmt.Fprintf(w, "  and %d more\n", r.Omitted)

@@ -11,6 +11,7 @@ import (
 	"github.com/oncelog/oncelog/internal/dump"
 	"github.com/oncelog/oncelog/internal/kafkadir"
 	"github.com/oncelog/oncelog/internal/leaderepoch"
+	"github.com/oncelog/oncelog/internal/verify"
 	"github.com/oncelog/oncelog/internal/vfs"
 	"github.com/oncelog/oncelog/producerstate"
 	"github.com/oncelog/oncelog/recovery"
@@ -27,10 +28,10 @@ type fileResult struct {
 	found    findings
 }
 
-func (r *fileResult) problems() bool { return r.found.problems() }
+func (r *fileResult) problems() bool { return r.found.Problems() }
 
 func (r *fileResult) problem(err error) {
-	r.found.add(finding{File: r.name, Problem: true, Reason: err.Error()})
+	r.found.Add(finding{File: r.name, Problem: true, Reason: err.Error()})
 }
 
 func (r *fileResult) print(w *bufio.Writer) {
@@ -44,7 +45,7 @@ func (r *fileResult) print(w *bufio.Writer) {
 		fmt.Fprintf(w, "  content   %s\n", escapeLines(r.Content))
 	}
 	for i := range r.Findings {
-		fmt.Fprintf(w, "  %s\n", r.Findings[i].line())
+		fmt.Fprintf(w, "  %s\n", lineOf(&r.Findings[i]))
 	}
 }
 
@@ -71,8 +72,8 @@ func (a *app) inspectFile(ctx context.Context, path string) (*fileResult, error)
 	if err != nil {
 		return nil, err
 	}
-	if r.found.list != nil {
-		r.Findings = r.found.list
+	if r.found.List != nil {
+		r.Findings = r.found.List
 	}
 	return r, nil
 }
@@ -90,7 +91,7 @@ func (a *app) inspectSegmentFile(ctx context.Context, dir string, n segment.Name
 		return nil
 	}
 	var all findings
-	v := newVerifier(ctx, a.fsys, list, &all, nil)
+	var c checked
 	for _, s := range list.Segments {
 		if s.Base != n.Offset {
 			continue
@@ -99,17 +100,15 @@ func (a *app) inspectSegmentFile(ctx context.Context, dir string, n segment.Name
 			r.Content = "there is no log file beside it to compare with"
 			return nil
 		}
-		// Not as the active segment: of a single file the end is looked at like any other place.
-		if err := v.segment(s, false); err != nil {
+		if c, err = verify.Segment(ctx, a.fsys, list, s, &all); err != nil {
 			return err
 		}
 	}
-	for _, f := range all.list {
+	for _, f := range all.List {
 		if f.File == r.name {
-			r.found.add(f)
+			r.found.Add(f)
 		}
 	}
-	c := v.checked
 	if n.Kind == segment.KindLog {
 		r.Content = fmt.Sprintf("%s with %s", count(c.Batches, "batch"), count(c.Records, "record"))
 	}
@@ -124,8 +123,8 @@ func (a *app) inspectCutFile(ctx context.Context, path string, n segment.Name, r
 	err := a.asPartition(&target{path: path}).inspectSegmentFile(ctx, path, log, r)
 	r.Kind, r.name = "cut bytes", name
 	r.Content = fmt.Sprintf("%s, from byte %d of %s on", r.Content, n.Position, log)
-	for i := range r.found.list {
-		r.found.list[i].File = name
+	for i := range r.found.List {
+		r.found.List[i].File = name
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/oncelog/oncelog/internal/verify"
 	"github.com/oncelog/oncelog/internal/vfs"
 	"github.com/oncelog/oncelog/recovery"
 	"github.com/oncelog/oncelog/segment"
@@ -125,13 +126,13 @@ func (a *app) planRecovery(ctx context.Context, dir string, policy wal.Policy) (
 	reader := *a
 	reader.fsys = readOnlyFS{a.fsys}
 	p, err := reader.inspectPartition(ctx, dir, policy, false)
-	if errors.Is(err, recovery.ErrNotLog) || err == nil && p.Segments == 0 && !p.found.refused() {
+	if errors.Is(err, recovery.ErrNotLog) || err == nil && p.Segments == 0 && !p.found.Refused() {
 		return nil, errNoLog(dir)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r := &recoverResult{Findings: p.Findings, Refused: p.found.refused()}
+	r := &recoverResult{Findings: p.Findings, Refused: p.found.Refused()}
 	if p.report == nil {
 		return r, nil
 	}
@@ -190,10 +191,10 @@ func (a *app) applyRecovery(ctx context.Context, dir string, policy wal.Policy) 
 func resultOf(dir string, report *recovery.Report) *recoverResult {
 	var found findings
 	for _, f := range report.Findings {
-		found.add(ofRecovery(dir, f))
+		found.Add(verify.OfRecovery(dir, f))
 	}
 	return &recoverResult{LogStart: report.LogStart, LogEnd: report.LogEnd, BytesCut: report.BytesCut, Trimmed: report.BytesTrimmed,
-		Findings: found.list}
+		Findings: found.List}
 }
 
 // removeKept lists the files with copies of what was cut, and with apply removes them.
@@ -247,7 +248,7 @@ func (a *app) printRecovery(r *recoverResult, o recoverOptions) error {
 	fmt.Fprintf(w, "partition %s\n", quote(r.Path))
 	fmt.Fprintf(w, "  policy    %s\n", r.Policy)
 	for i := range r.Findings {
-		fmt.Fprintf(w, "  %s\n", strings.Replace(r.Findings[i].line(), ", kept in ", keptWord(r.Applied), 1))
+		fmt.Fprintf(w, "  %s\n", strings.Replace(lineOf(&r.Findings[i]), ", kept in ", keptWord(r.Applied), 1))
 	}
 	fmt.Fprintf(w, "  result    %s\n", r.outcome())
 	return w.Flush()

@@ -100,7 +100,7 @@ func (a *app) fingerprint(dir string) (text string, fresh bool, err error) {
 // dropFinished takes back the findings about places of log files where a whole batch is by now, or that are gone.
 func (a *app) dropFinished(ctx context.Context, dir string, r *partitionResult) error {
 	var kept []finding
-	for _, f := range r.found.list {
+	for _, f := range r.found.List {
 		finished, err := a.isFinished(ctx, dir, &f)
 		if err != nil {
 			return err
@@ -109,7 +109,7 @@ func (a *app) dropFinished(ctx context.Context, dir string, r *partitionResult) 
 			kept = append(kept, f)
 		}
 	}
-	r.found.list = kept
+	r.found.List = kept
 	r.conclude()
 	return nil
 }

@@ -20,7 +20,7 @@ func (a *app) checkSizes(list *dump.Dir, r *partitionResult) (sane bool, err err
 	sane = true
 	refuse := func(name, format string, args ...any) {
 		sane = false
-		r.found.add(finding{File: name, Problem: true, Decision: recovery.Refuse.String(), Reason: fmt.Sprintf(format, args...)})
+		r.found.Add(finding{File: name, Problem: true, Decision: recovery.Refuse.String(), Reason: fmt.Sprintf(format, args...)})
 	}
 	for _, s := range list.Segments {
 		for _, k := range dump.Kinds {
@@ -123,5 +123,5 @@ func (a *app) openable(dir string) error {
 	if err != nil || sane {
 		return err
 	}
-	return problem{fmt.Errorf("%s: %s %s", quote(dir), quote(r.found.list[0].File), r.found.list[0].Reason)}
+	return problem{fmt.Errorf("%s: %s %s", quote(dir), quote(r.found.List[0].File), r.found.List[0].Reason)}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"unicode"
@@ -44,14 +43,6 @@ func escape(s string) string {
 
 // escapeLines makes one plain line of text that may have several, as joined errors have.
 func escapeLines(s string) string { return escape(strings.ReplaceAll(s, "\n", "; ")) }
-
-// relative returns a path as seen from a directory.
-func relative(dir, path string) string {
-	if rel, err := filepath.Rel(dir, path); err == nil && !strings.HasPrefix(rel, "..") {
-		return rel
-	}
-	return path
-}
 
 // count is a number with the noun that belongs to it.
 func count[T ~int | ~int64](n T, noun string) string {

@@ -18,6 +18,7 @@ var edges = map[string][]string{
 	"wal": {
 		"recovery", "segment", "producerstate", "record", "index",
 		"internal/vfs", "internal/checkpoint", "internal/leaderepoch", "internal/kafkadir", "internal/cleaner",
+		"internal/dump", "internal/verify",
 	},
 	"logdir": {
 		"wal", "recovery", "segment", "producerstate", "record", "index",
@@ -32,6 +33,10 @@ var edges = map[string][]string{
 	"internal/cleaner":     {"segment", "record", "index", "internal/vfs"},
 	"internal/dump": {
 		"segment", "record", "internal/vfs", "internal/checkpoint", "internal/leaderepoch", "internal/kafkadir",
+	},
+	"internal/verify": {
+		"recovery", "segment", "producerstate", "record",
+		"internal/vfs", "internal/checkpoint", "internal/leaderepoch", "internal/dump",
 	},
 	"internal/invariants": {},
 	"internal/archtest":   {},

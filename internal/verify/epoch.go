@@ -1,4 +1,4 @@
-package main
+package verify
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ func (c *epochCheck) open(v *verifier) error {
 	return nil
 }
 
-func (c *epochCheck) batch(found *findings, name string, e *dump.Entry) {
+func (c *epochCheck) batch(found *Findings, name string, e *dump.Entry) {
 	b := e.Batch
 	if e.Legacy() || b.PartitionLeaderEpoch() < 0 {
 		return
@@ -41,7 +41,7 @@ func (c *epochCheck) batch(found *findings, name string, e *dump.Entry) {
 	if i == 0 || c.history[i-1].Epoch == b.PartitionLeaderEpoch() {
 		return
 	}
-	found.add(finding{File: name, Problem: true, Position: known(e.Position), End: known(e.End()), Offset: known(b.BaseOffset()), LastOffset: known(b.LastOffset()),
+	found.Add(Finding{File: name, Problem: true, Position: Known(e.Position), End: Known(e.End()), Offset: Known(b.BaseOffset()), LastOffset: Known(b.LastOffset()),
 		Reason: fmt.Sprintf("the batch has the leader epoch %d, at its offset %s says %d; the records are as they were written",
 			b.PartitionLeaderEpoch(), leaderepoch.FileName, c.history[i-1].Epoch)})
 }

@@ -1,4 +1,4 @@
-package main
+package verify
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ const mostOpenTxns = 1 << 18
 // txnCheck holds the entries of a transaction index against the abort markers of the log, in both directions.
 type txnCheck struct {
 	name    string
-	found   *findings
+	found   *Findings
 	pull    func() (dump.AbortedTxn, error, bool)
 	stop    func()
 	close   func() error
@@ -62,7 +62,7 @@ func (c *txnCheck) step() error {
 	if ok {
 		c.entries++
 	} else if c.table.TrailingBytes > 0 && !c.unread {
-		c.problem(fmt.Sprintf("ends with %s of a partial entry", count(c.table.TrailingBytes, "byte")))
+		c.problem(fmt.Sprintf("ends with %s of a partial entry", count(int64(c.table.TrailingBytes), "byte")))
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (c *txnCheck) end() {
 }
 
 func (c *txnCheck) problem(reason string) {
-	c.found.add(finding{File: c.name, Problem: true, Reason: reason})
+	c.found.Add(Finding{File: c.name, Problem: true, Reason: reason})
 }
 
 // batch looks at a batch of the log, and keeps account of the open transactions.

@@ -1,4 +1,4 @@
-package main
+package verify
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ type place struct {
 // indexWalk walks an index beside the log.
 type indexWalk struct {
 	name   string
-	found  *findings
+	found  *Findings
 	pull   func() (dump.TableEntry, error, bool)
 	stop   func()
 	close  func() error
@@ -46,7 +46,7 @@ func openEntries(v *verifier, f dump.File, ok bool, base int64, isTime bool) (*i
 		return nil, err
 	}
 	if t.TrailingBytes > 0 {
-		x.problem(fmt.Sprintf("ends with %s of a partial entry", count(t.TrailingBytes, "byte")))
+		x.problem(fmt.Sprintf("ends with %s of a partial entry", count(int64(t.TrailingBytes), "byte")))
 	}
 	x.pull, x.stop = iter.Pull2(t.Entries())
 	x.close = t.Close
@@ -77,14 +77,14 @@ func (x *indexWalk) end() {
 }
 
 func (x *indexWalk) problem(reason string) {
-	x.found.add(finding{File: x.name, Problem: true, Reason: reason})
+	x.found.Add(Finding{File: x.name, Problem: true, Reason: reason})
 }
 
 // wrong reports the present entry. One finding for a file is enough to have it made anew; the rest of the file may follow
 // from the same fault.
 func (x *indexWalk) wrong(format string, args ...any) {
-	for i := range x.found.list {
-		if f := &x.found.list[i]; f.File == x.name && f.Problem {
+	for i := range x.found.List {
+		if f := &x.found.List[i]; f.File == x.name && f.Problem {
 			return
 		}
 	}
@@ -94,7 +94,7 @@ func (x *indexWalk) wrong(format string, args ...any) {
 
 func (x *indexWalk) note() {
 	if x.odd > 0 {
-		x.found.add(finding{File: x.name, Reason: fmt.Sprintf("%s %s", count(x.odd, "entry"), x.oddWhy)})
+		x.found.Add(Finding{File: x.name, Reason: fmt.Sprintf("%s %s", count(int64(x.odd), "entry"), x.oddWhy)})
 	}
 }
 

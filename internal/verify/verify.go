@@ -1,4 +1,4 @@
-package main
+package verify
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/oncelog/oncelog/segment"
 )
 
-// checked counts what a verifier has read.
-type checked struct {
+// Checked counts what a verifier has read.
+type Checked struct {
 	Batches      int64 `json:"batches"`
 	Records      int64 `json:"records"` // as the batches claim
 	Bytes        int64 `json:"bytes"`   // of batches
@@ -28,9 +28,9 @@ type verifier struct {
 	ctx     context.Context
 	fsys    vfs.FS
 	dir     *dump.Dir
-	found   *findings
+	found   *Findings
 	gaps    bool // offsets may jump up: a compacted, a follower's or another program's log
-	checked checked
+	checked Checked
 
 	next int64 // offset that comes next
 	any  bool  // a batch has been seen: next is known
@@ -41,7 +41,23 @@ type verifier struct {
 	report *recovery.Report
 }
 
-func newVerifier(ctx context.Context, fsys vfs.FS, dir *dump.Dir, found *findings, report *recovery.Report) *verifier {
+// Run verifies a partition: every batch, every index entry, the snapshots. What it finds goes into found; report, if not nil,
+// is what an open would do. Its error says that the directory could not be read.
+func Run(ctx context.Context, fsys vfs.FS, dir *dump.Dir, found *Findings, report *recovery.Report) (Checked, error) {
+	v := newVerifier(ctx, fsys, dir, found, report)
+	err := v.run()
+	return v.checked, err
+}
+
+// Segment verifies one segment, of which nothing else is looked at.
+func Segment(ctx context.Context, fsys vfs.FS, dir *dump.Dir, s dump.Files, found *Findings) (Checked, error) {
+	v := newVerifier(ctx, fsys, dir, found, nil)
+	// Not as the active segment: the end is looked at like any other place.
+	err := v.segment(s, false)
+	return v.checked, err
+}
+
+func newVerifier(ctx context.Context, fsys vfs.FS, dir *dump.Dir, found *Findings, report *recovery.Report) *verifier {
 	v := &verifier{ctx: ctx, fsys: fsys, dir: dir, found: found, gaps: true, report: report, txns: openTxns{first: map[int64]int64{}}}
 	if report != nil && report.Writer == recovery.Us {
 		if f, err := recovery.OpenStateFile(fsys, dir.Path, true); err == nil {
@@ -104,7 +120,7 @@ func (v *verifier) segment(s dump.Files, active bool) error {
 	}
 	defer w.closeIndexes()
 	if v.any && s.Base < v.next {
-		v.found.add(finding{File: f.Name, Problem: true, Offset: known(s.Base), LastOffset: known(v.next - 1),
+		v.found.Add(Finding{File: f.Name, Problem: true, Offset: Known(s.Base), LastOffset: Known(v.next - 1),
 			Reason: fmt.Sprintf("the segment begins at offset %d, and the one before ends at %d: these offsets are there twice", s.Base, v.next-1)})
 	}
 	if err := w.walk(); err != nil {
@@ -180,8 +196,8 @@ func (w *segmentWalk) batch(e *dump.Entry) error {
 	case w.misplaced:
 		w.misplaced = false // what is missing here is what the bad offsets were about
 	case !e.Legacy() && w.v.any && !w.v.gaps && base > w.v.next:
-		w.v.found.add(finding{File: w.name(), Problem: true, Position: known(e.Position), Offset: known(w.v.next), LastOffset: known(base - 1),
-			NextGood: known(base), Reason: "these offsets are missing before this byte"})
+		w.v.found.Add(Finding{File: w.name(), Problem: true, Position: Known(e.Position), Offset: Known(w.v.next), LastOffset: Known(base - 1),
+			NextGood: Known(base), Reason: "these offsets are missing before this byte"})
 	}
 	w.v.epochs.batch(w.v.found, w.name(), e)
 	at := place{position: e.Position, base: base, last: last, before: w.last, maxTimestamp: b.MaxTimestamp()}
@@ -200,13 +216,13 @@ func (w *segmentWalk) batch(e *dump.Entry) error {
 }
 
 func (w *segmentWalk) bad(e *dump.Entry, reason string) {
-	w.v.found.add(finding{File: w.name(), Problem: true, Position: known(e.Position), End: known(e.End()), Reason: reason})
+	w.v.found.Add(Finding{File: w.name(), Problem: true, Position: Known(e.Position), End: Known(e.End()), Reason: reason})
 }
 
 // behind reports damage and looks for the place where whole batches begin again. The end of the active segment is left to
 // recovery, which knows what may have been promised.
 func (w *segmentWalk) behind(d *dump.Damage) (again bool, err error) {
-	if w.v.found.trims(w.name(), d.Position) {
+	if w.v.found.Trims(w.name(), d.Position) {
 		return false, w.finish(d.Position, false)
 	}
 	s := segment.Open(w.v.fsys, w.v.dir.Path, w.files.Base, segment.Config{ReadOnly: true})
@@ -225,18 +241,18 @@ func (w *segmentWalk) behind(d *dump.Damage) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	f := finding{File: w.name(), Problem: true, Position: known(d.Position), End: known(size), Offset: known(expected), Reason: d.Reason}
+	f := Finding{File: w.name(), Problem: true, Position: Known(d.Position), End: Known(size), Offset: Known(expected), Reason: d.Reason}
 	if !found {
 		if w.active {
 			return false, w.finish(d.Position, false)
 		}
 		if next, ok := w.v.baseBehind(w.files.Base); ok && next > expected {
-			f.LastOffset, f.NextGood = known(next-1), known(next)
+			f.LastOffset, f.NextGood = Known(next-1), Known(next)
 		}
 		if nonZero > d.Position {
 			f.Reason += fmt.Sprintf("; the first byte that is not zero is %d", nonZero)
 		}
-		w.v.found.add(f)
+		w.v.found.Add(f)
 		w.v.any = false
 		return false, w.finish(d.Position, false)
 	}
@@ -244,16 +260,16 @@ func (w *segmentWalk) behind(d *dump.Damage) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	f.End, f.NextGood = known(pos), known(h.BaseOffset)
+	f.End, f.NextGood = Known(pos), Known(h.BaseOffset)
 	if strings.HasPrefix(f.Reason, "incomplete") {
 		f.Reason = "the batch claims to reach beyond the end of the file, and whole batches follow"
 	}
 	if h.BaseOffset > expected {
-		f.LastOffset = known(h.BaseOffset - 1)
+		f.LastOffset = Known(h.BaseOffset - 1)
 	} else {
 		f.Offset = nil
 	}
-	w.v.found.add(f)
+	w.v.found.Add(f)
 	w.hole(d.Position, pos, h.BaseOffset)
 	w.log.Skip(pos)
 	return true, nil
@@ -305,7 +321,7 @@ func (w *segmentWalk) finish(end int64, clean bool) error {
 func (w *segmentWalk) missing() {
 	for _, k := range [...]segment.Kind{segment.KindOffsetIndex, segment.KindTimeIndex} {
 		if _, ok := w.files.Of[k]; !ok && w.log.Position() > 0 {
-			w.v.found.add(finding{File: segment.FileName(k, w.files.Base), Problem: true,
+			w.v.found.Add(Finding{File: segment.FileName(k, w.files.Base), Problem: true,
 				Reason: "is missing; look-ups read the log instead until it is made anew"})
 		}
 	}
@@ -313,7 +329,7 @@ func (w *segmentWalk) missing() {
 
 func (v *verifier) snapshot(f dump.File) error {
 	if f.Kind != vfs.Regular {
-		v.found.add(finding{File: f.Name, Problem: true, Reason: "is no regular file"})
+		v.found.Add(Finding{File: f.Name, Problem: true, Reason: "is no regular file"})
 		return nil
 	}
 	s, err := dump.OpenSnapshot(v.ctx, v.fsys, v.path(f))
@@ -326,7 +342,7 @@ func (v *verifier) snapshot(f dump.File) error {
 	defer s.Close()
 	v.checked.Snapshots++
 	if s.Damage != nil {
-		v.found.add(finding{File: f.Name, Problem: true, Reason: "cannot be read as a producer snapshot"})
+		v.found.Add(Finding{File: f.Name, Problem: true, Reason: "cannot be read as a producer snapshot"})
 	}
 	return nil
 }
@@ -342,7 +358,7 @@ func (v *verifier) keptFiles() {
 		if err != nil {
 			continue // it was just removed
 		}
-		v.found.add(finding{File: f.Name, Reason: fmt.Sprintf("%s of %s that an earlier recovery cut off at byte %d are kept here",
+		v.found.Add(Finding{File: f.Name, Reason: fmt.Sprintf("%s of %s that an earlier recovery cut off at byte %d are kept here",
 			count(info.Size, "byte"), segment.FileName(segment.KindLog, n.Offset), n.Position)})
 	}
 }
