@@ -243,6 +243,9 @@ func (l *Log) Close() error {
 	for s := range l.set.All() {
 		errs = append(errs, s.Close())
 	}
+	for _, d := range l.discards {
+		errs = append(errs, d.segment.Close()) // a reader may have opened it again
+	}
 	if l.state != nil {
 		errs = append(errs, l.state.Close())
 	}

@@ -99,3 +99,35 @@ func TestOpenSegments_Bound(t *testing.T) {
 		})
 	}
 }
+
+// A segment that was deleted while a reader had it at hand is opened again by that reader, and closed with the log.
+func TestClose_DeletedSegmentOpenedAgain(t *testing.T) {
+	var files atomic.Int64
+	fsys := vfstest.Inject(vfstest.NewMem(), vfstest.Hook{AfterOp: func(o vfstest.Op, err error) {
+		if o.Kind == vfstest.OpClose {
+			files.Add(-1)
+		} else if (o.Kind == vfstest.OpOpen || o.Kind == vfstest.OpCreate) && err == nil {
+			files.Add(1)
+		}
+	}})
+	l := openFS(t, fsys, Options{SegmentBytes: 200, FileDeleteDelay: time.Hour})
+	for n := range 20 {
+		put(t, l, Record{Value: fmt.Append(nil, n)})
+	}
+	first := l.set.First()
+	if _, err := l.IncrementLogStartOffset(10); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := l.DeleteOldSegments(time.Now()); err != nil || n == 0 {
+		t.Fatalf("%d segments deleted, %v", n, err)
+	}
+	if _, err := first.HeaderAt(0, 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := files.Load(); n != 0 {
+		t.Errorf("%d files are open after Close", n)
+	}
+}
