@@ -24,6 +24,7 @@ type besideWriter struct {
 	dir   string
 	r     *rand.Rand
 	mode  SyncMode
+	keyed bool // records have keys, and the log is compacted
 	log   *Log
 	n     int
 	steps []string
@@ -36,12 +37,16 @@ func newBesideWriter(fsys vfs.FS, seed uint64, mode SyncMode) (*besideWriter, er
 }
 
 func newBesideWriterIn(fsys vfs.FS, dir string, seed uint64, mode SyncMode) (*besideWriter, error) {
-	w := &besideWriter{fsys: fsys, dir: dir, r: rand.New(rand.NewPCG(seed, 7)), mode: mode, versions: map[string]bool{}}
+	w := &besideWriter{fsys: fsys, dir: dir, r: rand.New(rand.NewPCG(seed, 7)), mode: mode, keyed: seed%2 == 1, versions: map[string]bool{}}
 	return w, w.begin()
 }
 
 func (w *besideWriter) options() Options {
-	return Options{Sync: w.mode, SegmentBytes: 2000, IndexIntervalBytes: 200, CheckpointBytes: 3000, TimestampAfterMax: Never, manual: true}
+	o := Options{Sync: w.mode, SegmentBytes: 2000, IndexIntervalBytes: 200, CheckpointBytes: 3000, TimestampAfterMax: Never, manual: true}
+	if w.keyed {
+		o.CleanupPolicy, o.MinDirtyRatio = CleanupCompact|CleanupDelete, 1e-9
+	}
+	return o
 }
 
 func (w *besideWriter) begin() (err error) {
@@ -72,7 +77,7 @@ func (w *besideWriter) step() error {
 			seq = e.LastSequence() + 1
 		}
 		b := record.NewBuilder(record.BuilderOptions{Producer: &record.Producer{ID: id, BaseSequence: seq}, Transactional: true})
-		if err := b.Append(1, record.Record{Value: rec.Value}); err != nil {
+		if err := b.Append(1, record.Record{Key: rec.Key, Value: rec.Value}); err != nil {
 			return err
 		}
 		p, err := b.Batch()
@@ -114,9 +119,16 @@ func (w *besideWriter) step() error {
 		to := w.r.Int64N(off.LogEnd + 20)
 		note(fmt.Sprintf("begin anew at %d", to))
 		return l.TruncateFullyAndStartAt(to, to)
-	case n < 92:
+	case n < 90:
 		note("flush")
 		return l.Flush()
+	case n < 92:
+		if !w.keyed {
+			return nil
+		}
+		note("compact")
+		_, err := l.Compact(context.Background(), time.Now())
+		return err
 	case n < 96:
 		note("close")
 		return errors.Join(l.Close(), w.begin())
@@ -131,7 +143,11 @@ func (w *besideWriter) step() error {
 
 func (w *besideWriter) record() Record {
 	w.n++
-	return Record{Value: fmt.Appendf(nil, "record %d %*d", w.n, w.r.IntN(150), 0)}
+	r := Record{Value: fmt.Appendf(nil, "record %d %*d", w.n, w.r.IntN(150), 0)}
+	if w.keyed {
+		r.Key = fmt.Appendf(nil, "key %d", w.r.IntN(10))
+	}
+	return r
 }
 
 func (w *besideWriter) note(first int64, recs []Record) {

@@ -197,3 +197,33 @@ func TestOpen_IndexWithoutALog(t *testing.T) {
 		t.Errorf("%d records, %+v", n, s)
 	}
 }
+
+// A log that a truncation inside a batch left without a batch, and ending in a gap, keeps its end and its producers.
+func TestTruncateTo_EmptyAndClosed(t *testing.T) {
+	l, _ := openMem(t, Options{})
+	mustAppend(t, l, openTxnBatch(t, 7, 0, "a"))
+	endTxn(t, l, 7, record.Commit)
+	if err := l.Roll(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Append(values("2", "3", "4")...); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.IncrementLogStartOffset(2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.TruncateTo(4); err != nil {
+		t.Fatal(err)
+	}
+	before := l.Offsets()
+	l = reopen(t, l, Options{})
+	if r := l.RecoveryReport(); !r.Clean || l.Offsets().LogEnd != before.LogEnd {
+		t.Errorf("clean %t, log end %d, want %d", r.Clean, l.Offsets().LogEnd, before.LogEnd)
+	}
+	if _, known := l.ProducerEntry(7); !known {
+		t.Error("the producer is forgotten")
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
