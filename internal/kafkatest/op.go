@@ -78,61 +78,61 @@ type FileDamage struct {
 
 // Settings are those of an open log; nil means Kafka's default, or in setConfig no change.
 type Settings struct {
-	StartMs                     *int64  `json:"startMs"` // the clock at the open; 1700000000000 if nil
-	SegmentBytes                *int32  `json:"segmentBytes"`
-	SegmentIndexBytes           *int32  `json:"segmentIndexBytes"`
-	IndexIntervalBytes          *int32  `json:"indexIntervalBytes"`
-	SegmentMs                   *int64  `json:"segmentMs"`
-	RetentionMs                 *int64  `json:"retentionMs"`
-	RetentionBytes              *int64  `json:"retentionBytes"`
-	MaxMessageBytes             *int32  `json:"maxMessageBytes"`
-	MaxDecompressedMessageBytes *int32  `json:"maxDecompressedMessageBytes"`
-	TimestampType               *string `json:"timestampType"`
-	MessageTimestampBeforeMaxMs *int64  `json:"messageTimestampBeforeMaxMs"`
-	MessageTimestampAfterMaxMs  *int64  `json:"messageTimestampAfterMaxMs"`
-	CleanupPolicy               *string `json:"cleanupPolicy"`
-	CompressionType             *string `json:"compressionType"`
-	FileDeleteDelayMs           *int64  `json:"fileDeleteDelayMs"`
-	FlushMessages               *int64  `json:"flushMessages"`
-	Preallocate                 *bool   `json:"preallocate"`
-	MaxCompactionLagMs          *int64  `json:"maxCompactionLagMs"`
-	ProducerIDExpirationMs      *int64  `json:"producerIdExpirationMs"`  // 86400000 if nil
-	TransactionVerification     *bool   `json:"transactionVerification"` // true if nil
+	StartMs                     *int64  `json:"startMs,omitzero"` // the clock at the open; 1700000000000 if nil
+	SegmentBytes                *int32  `json:"segmentBytes,omitzero"`
+	SegmentIndexBytes           *int32  `json:"segmentIndexBytes,omitzero"`
+	IndexIntervalBytes          *int32  `json:"indexIntervalBytes,omitzero"`
+	SegmentMs                   *int64  `json:"segmentMs,omitzero"`
+	RetentionMs                 *int64  `json:"retentionMs,omitzero"`
+	RetentionBytes              *int64  `json:"retentionBytes,omitzero"`
+	MaxMessageBytes             *int32  `json:"maxMessageBytes,omitzero"`
+	MaxDecompressedMessageBytes *int32  `json:"maxDecompressedMessageBytes,omitzero"`
+	TimestampType               *string `json:"timestampType,omitzero"`
+	MessageTimestampBeforeMaxMs *int64  `json:"messageTimestampBeforeMaxMs,omitzero"`
+	MessageTimestampAfterMaxMs  *int64  `json:"messageTimestampAfterMaxMs,omitzero"`
+	CleanupPolicy               *string `json:"cleanupPolicy,omitzero"`
+	CompressionType             *string `json:"compressionType,omitzero"`
+	FileDeleteDelayMs           *int64  `json:"fileDeleteDelayMs,omitzero"`
+	FlushMessages               *int64  `json:"flushMessages,omitzero"`
+	Preallocate                 *bool   `json:"preallocate,omitzero"`
+	MaxCompactionLagMs          *int64  `json:"maxCompactionLagMs,omitzero"`
+	ProducerIDExpirationMs      *int64  `json:"producerIdExpirationMs,omitzero"`  // 86400000 if nil
+	TransactionVerification     *bool   `json:"transactionVerification,omitzero"` // true if nil
 }
 
 // opLine is an operation as it is written. Pointers tell what is left out.
 type opLine struct {
+	Op string `json:"op"`
 	Settings
-	Op                 string          `json:"op"`
+	Batch              []byte          `json:"batch,omitzero"`
+	LeaderEpoch        int32           `json:"leaderEpoch,omitzero"`
+	Origin             string          `json:"origin,omitzero"`
+	Guard              int64           `json:"guard,omitzero"`
+	TransactionVersion *int16          `json:"transactionVersion,omitzero"`
+	PID                int64           `json:"pid,omitzero"`
+	Epoch              int32           `json:"epoch,omitzero"`
+	Sequence           int32           `json:"sequence,omitzero"`
+	SupportsEpochBump  bool            `json:"supportsEpochBump,omitzero"`
+	Type               string          `json:"type,omitzero"`
+	CoordinatorEpoch   int32           `json:"coordinatorEpoch,omitzero"`
+	TS                 *int64          `json:"ts,omitzero"`
+	Offset             int64           `json:"offset,omitzero"`
+	LogStart           *int64          `json:"logStart,omitzero"`
+	RecoveryPoint      *int64          `json:"recoveryPoint,omitzero"`
+	MaxBytes           int             `json:"maxBytes,omitzero"`
+	Isolation          string          `json:"isolation,omitzero"`
+	MinOneMessage      bool            `json:"minOneMessage,omitzero"`
+	Force              bool            `json:"force,omitzero"`
+	Clean              bool            `json:"clean,omitzero"`
+	MS                 int64           `json:"ms,omitzero"`
+	File               string          `json:"file,omitzero"`
+	Pos                int64           `json:"pos,omitzero"`
+	XOR                *byte           `json:"xor,omitzero"`
+	TruncateTo         *int64          `json:"truncateTo,omitzero"`
+	Append             *string         `json:"append,omitzero"`
+	Create             *string         `json:"create,omitzero"`
+	Delete             bool            `json:"delete,omitzero"`
 	Out                json.RawMessage `json:"out"`
-	Batch              []byte          `json:"batch"`
-	LeaderEpoch        int32           `json:"leaderEpoch"`
-	Origin             string          `json:"origin"`
-	Guard              int64           `json:"guard"`
-	TransactionVersion *int16          `json:"transactionVersion"`
-	PID                int64           `json:"pid"`
-	Epoch              int32           `json:"epoch"`
-	Sequence           int32           `json:"sequence"`
-	SupportsEpochBump  bool            `json:"supportsEpochBump"`
-	Type               string          `json:"type"`
-	CoordinatorEpoch   int32           `json:"coordinatorEpoch"`
-	TS                 *int64          `json:"ts"`
-	Offset             int64           `json:"offset"`
-	LogStart           *int64          `json:"logStart"`
-	RecoveryPoint      *int64          `json:"recoveryPoint"`
-	MaxBytes           int             `json:"maxBytes"`
-	Isolation          string          `json:"isolation"`
-	MinOneMessage      bool            `json:"minOneMessage"`
-	Force              bool            `json:"force"`
-	Clean              bool            `json:"clean"`
-	MS                 int64           `json:"ms"`
-	File               string          `json:"file"`
-	Pos                int64           `json:"pos"`
-	XOR                *byte           `json:"xor"`
-	TruncateTo         *int64          `json:"truncateTo"`
-	Append             *string         `json:"append"`
-	Create             *string         `json:"create"`
-	Delete             bool            `json:"delete"`
 }
 
 // kinds are the operations that there are.
@@ -165,10 +165,7 @@ func decodeOp(line []byte) (Op, error) {
 		Offset: l.Offset, LogStart: l.LogStart, RecoveryPoint: l.RecoveryPoint, MaxBytes: l.MaxBytes,
 		Isolation: l.Isolation, MinOneMessage: l.MinOneMessage, Force: l.Force, Clean: l.Clean, Time: l.MS,
 	}
-	origin, version := "client", int16(-1)
-	if l.Op == "marker" {
-		origin, version = "coordinator", 0
-	}
+	origin, version := opDefaults(l.Op)
 	if op.Origin == "" {
 		op.Origin = origin
 	}
@@ -184,6 +181,14 @@ func decodeOp(line []byte) (Op, error) {
 		op.Damage, err = l.damage()
 	}
 	return op, err
+}
+
+// opDefaults are the origin and the transaction version of an operation that names none.
+func opDefaults(kind string) (origin string, version int16) {
+	if kind == "marker" {
+		return "coordinator", 0
+	}
+	return "client", -1
 }
 
 func (l *opLine) damage() (*FileDamage, error) {

@@ -1,5 +1,24 @@
 package kafkatest
 
+// NewOutcome returns a pointer to a value that the outcome of an operation of a kind fits into.
+func NewOutcome(kind string) any {
+	switch kind {
+	case "append", "appendFollower", "marker":
+		return new(AppendOutcome)
+	case "open", "reopen", "hw", "deleteRecords", "retention", "truncate", "truncateFully", "checkpoint", "close", "flush":
+		return new(EndsOutcome)
+	case "read":
+		return new(ReadOutcome)
+	case "offsetForTimestamp":
+		return new(TimestampOutcome)
+	case "endOffsetForEpoch":
+		return new(EpochOutcome)
+	case "state":
+		return new(StateOutcome)
+	}
+	return new(SmallOutcome)
+}
+
 // AppendOutcome is the outcome of append, appendFollower and marker. For a duplicate the offsets are those of the earlier
 // batch; -1 if nothing was appended.
 type AppendOutcome struct {
@@ -16,21 +35,21 @@ type AppendOutcome struct {
 	ActiveBase      int64 `json:"activeBase"` // base of the active segment afterwards
 
 	// Built is the batch of a marker before it got its offset.
-	Built []byte `json:"built"`
+	Built []byte `json:"built,omitzero"`
 }
 
 // EndsOutcome is the outcome of open, reopen, hw, deleteRecords, retention, truncate, truncateFully, checkpoint, close and
 // flush; each has only some of the fields.
 type EndsOutcome struct {
 	Failure
-	LogStart      int64 `json:"logStart"`
-	LogEnd        int64 `json:"logEnd"`
-	HighWatermark int64 `json:"highWatermark"`
-	LSO           int64 `json:"lso"`
-	RecoveryPoint int64 `json:"recoveryPoint"`
-	Moved         bool  `json:"moved"`     // deleteRecords: the log start moved
-	Deleted       int   `json:"deleted"`   // retention: segments
-	Truncated     bool  `json:"truncated"` // truncate: something was cut
+	LogStart      int64 `json:"logStart,omitzero"`
+	LogEnd        int64 `json:"logEnd,omitzero"`
+	HighWatermark int64 `json:"highWatermark,omitzero"`
+	LSO           int64 `json:"lso,omitzero"`
+	RecoveryPoint int64 `json:"recoveryPoint,omitzero"`
+	Moved         bool  `json:"moved,omitzero"`     // deleteRecords: the log start moved
+	Deleted       int   `json:"deleted,omitzero"`   // retention: segments
+	Truncated     bool  `json:"truncated,omitzero"` // truncate: something was cut
 }
 
 // ReadOutcome is the outcome of a read.
@@ -72,14 +91,14 @@ type SmallOutcome struct {
 	Failure
 
 	// Guard is 0 for "nothing to verify"; two that are equal name the same guard, other meaning the number has none.
-	Guard int64 `json:"guard"`
+	Guard int64 `json:"guard,omitzero"`
 
-	BaseOffset int64 `json:"baseOffset"` // roll: base of the new segment
-	Producers  int   `json:"producers"`  // expire: how many are left
-	Latest     int64 `json:"latest"`     // snapshot: offset of the newest
-	Late       bool  `json:"late"`       // lateTransaction
-	Size       int64 `json:"size"`       // damage: of the file afterwards
-	Existed    bool  `json:"existed"`    // damage: the deleted file was there
+	BaseOffset int64 `json:"baseOffset,omitzero"` // roll: base of the new segment
+	Producers  int   `json:"producers,omitzero"`  // expire: how many are left
+	Latest     int64 `json:"latest,omitzero"`     // snapshot: offset of the newest
+	Late       bool  `json:"late,omitzero"`       // lateTransaction
+	Size       int64 `json:"size,omitzero"`       // damage: of the file afterwards
+	Existed    bool  `json:"existed,omitzero"`    // damage: the deleted file was there
 }
 
 // StateOutcome is the outcome of state: all there is to see.
@@ -118,7 +137,7 @@ type ProducerState struct {
 
 	// Batches are first sequence, last sequence, first offset, last offset and timestamp of each remembered batch, the
 	// oldest first. Not in a snapshot.
-	Batches [][5]int64 `json:"batches"`
+	Batches [][5]int64 `json:"batches,omitzero"`
 }
 
 // StateFile is a file of the partition. Of an index only the first Used bytes count, and SHA256 is theirs; of a snapshot
@@ -126,10 +145,10 @@ type ProducerState struct {
 type StateFile struct {
 	Name    string          `json:"name"`
 	Size    int64           `json:"size"`
-	SHA256  string          `json:"sha256"` // hexadecimal; empty for a snapshot
-	Used    *int64          `json:"used"`
-	Entries []ProducerState `json:"entries"` // by producer id
-	Corrupt any             `json:"corrupt"` // of a snapshot that cannot be read; nil if it can
+	SHA256  string          `json:"sha256,omitzero"` // hexadecimal; empty for a snapshot
+	Used    *int64          `json:"used,omitzero"`
+	Entries []ProducerState `json:"entries,omitzero"` // by producer id
+	Corrupt any             `json:"corrupt,omitzero"` // of a snapshot that cannot be read; nil if it can
 }
 
 // Verification is a transactional append that was announced and has not come yet.

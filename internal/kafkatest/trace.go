@@ -64,14 +64,7 @@ func decodeTrace(p []byte) (*Trace, error) {
 	for line := range bytes.Lines(p) {
 		number++
 		if tr == nil {
-			var head struct {
-				Trace        string   `json:"trace"`
-				Kafka        string   `json:"kafka"`
-				Seed         int64    `json:"seed"`
-				Note         string   `json:"note"`
-				CompareBytes *bool    `json:"compareBytes"`
-				Config       Settings `json:"config"`
-			}
+			var head header
 			if err := strict(line, &head); err != nil {
 				return nil, fmt.Errorf("line %d: %w", number, err)
 			}
@@ -102,13 +95,13 @@ type Failure struct {
 	OK bool `json:"ok"`
 
 	// Error is the simple name of Kafka's exception, such as OutOfOrderSequenceException; empty if OK.
-	Error string `json:"error"`
+	Error string `json:"error,omitzero"`
 
 	// Code is its protocol error code. -1 is not meant for clients: an implementation may have its own error there.
-	Code int16 `json:"code"`
+	Code int16 `json:"code,omitzero"`
 
 	// RecordErrors are the indexes of the records that were refused.
-	RecordErrors []int `json:"recordErrors"`
+	RecordErrors []int `json:"recordErrors,omitzero"`
 }
 
 // Failure returns how the operation ended.

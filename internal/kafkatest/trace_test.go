@@ -3,26 +3,9 @@ package kafkatest
 import (
 	"strings"
 	"testing"
-)
 
-// outcome returns a value that the outcome of an operation fits into.
-func outcome(kind string) any {
-	switch kind {
-	case "append", "appendFollower", "marker":
-		return new(AppendOutcome)
-	case "open", "reopen", "hw", "deleteRecords", "retention", "truncate", "truncateFully", "checkpoint", "close", "flush":
-		return new(EndsOutcome)
-	case "read":
-		return new(ReadOutcome)
-	case "offsetForTimestamp":
-		return new(TimestampOutcome)
-	case "endOffsetForEpoch":
-		return new(EpochOutcome)
-	case "state":
-		return new(StateOutcome)
-	}
-	return new(SmallOutcome)
-}
+	"github.com/google/go-cmp/cmp"
+)
 
 // TestTraces decodes every operation and every outcome of every trace; a field without a place is an error.
 func TestTraces(t *testing.T) {
@@ -32,7 +15,7 @@ func TestTraces(t *testing.T) {
 		}
 		for i := range tr.Ops {
 			op := &tr.Ops[i]
-			op.Outcome(t, outcome(op.Kind))
+			op.Outcome(t, NewOutcome(op.Kind))
 			if f := op.Failure(); f.OK == (f.Error != "") {
 				t.Errorf("line %d: %+v", op.Line, f)
 			}
@@ -121,4 +104,21 @@ func TestDecodeTrace_Refused(t *testing.T) {
 			t.Errorf("%s: taken", name)
 		}
 	}
+}
+
+// What is written is what was read.
+func TestTrace_Encode(t *testing.T) {
+	EachTrace(t, func(t *testing.T, tr *Trace) {
+		p, err := tr.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := decodeTrace(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tr, again); diff != "" {
+			t.Errorf("-read +written and read\n%s", diff)
+		}
+	})
 }
