@@ -103,7 +103,7 @@ func TestOpenWhatASessionWrote(t *testing.T) {
 		t.Errorf("recovery point after the stop = %d, want 4", at.RecoveryPoint)
 	}
 	got := must(d.Open(interop.OpenRequest{Dir: dir, Clean: true, RecoveryPoint: at.RecoveryPoint}))(t)
-	if !got.Loaded || got.LogEnd != 4 || got.LastStableOffset != 4 || got.RecoveryPoint != 4 {
+	if !got.Loaded || got.LogEnd != 4 || got.LastStableOffset != 4 || got.RecoveryPoint != 4 || got.LastSnapshot != 4 {
 		t.Errorf("loaded %t, offsets %+v, failure %v; want end, stable and recovery point 4", got.Loaded, got.Offsets, got.Failure)
 	}
 	if diff := cmp.Diff([]interop.LeaderEpoch{{Epoch: 3, Start: 0}}, got.LeaderEpochs); diff != "" {
@@ -284,6 +284,12 @@ func TestTransaction(t *testing.T) {
 	}
 	if state.LastStableOffset != 0 || state.HighWatermark != 1 {
 		t.Errorf("offsets = %+v, want the last stable one at 0 below a high watermark of 1", state.Offsets)
+	}
+	for _, minutes := range []int64{20, 21} {
+		must(s.SetClock(testTime + minutes*60_000))(t)
+		if got := must(s.HasLateTransaction())(t); got.Changed != (minutes > 20) {
+			t.Errorf("late after %d minutes: %v", minutes, got.Changed)
+		}
 	}
 	m := must(s.Marker(interop.Marker{Producer: 9, Epoch: 0}))(t)
 	must(s.SetHighWatermark(-1))(t)

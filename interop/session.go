@@ -30,7 +30,7 @@ type Session struct {
 type Result struct {
 	Offsets
 	Base            int64    `json:"base"`            // Roll: of the new segment
-	Changed         bool     `json:"changed"`         // Truncate, DeleteRecords
+	Changed         bool     `json:"changed"`         // Truncate, DeleteRecords; HasLateTransaction: there is one
 	DeletedSegments int      `json:"deletedSegments"` // Retention
 	Ran             []string `json:"ran"`             // RunJobs: names of the tasks
 }
@@ -113,6 +113,9 @@ func (s *Session) ExpireProducers() (Result, error) { return s.simple("expire", 
 
 // TakeSnapshot writes a producer snapshot at the log end.
 func (s *Session) TakeSnapshot() (Result, error) { return s.simple("snapshot", nil) }
+
+// HasLateTransaction tells whether a transaction is open for longer than its coordinator lets it be: Result.Changed.
+func (s *Session) HasLateTransaction() (Result, error) { return s.simple("late", nil) }
 
 // SetClock moves Kafka's clock to a time in milliseconds since 1970.
 func (s *Session) SetClock(ms int64) (Result, error) {

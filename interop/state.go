@@ -17,6 +17,7 @@ type Log struct {
 	LeaderEpochs  []LeaderEpoch  `json:"leaderEpochs"`
 	ProducersEnd  int64          `json:"producersEnd"`   // the producer state covers all below
 	Snapshot      int64          `json:"newestSnapshot"` // offset of the newest producer snapshot, -1 without one
+	LastSnapshot  int64          `json:"lastSnapshot"`   // no snapshot is taken at or below this offset
 	Producers     []Producer     `json:"producers"`      // by producer id
 	Ongoing       []Txn          `json:"ongoingTxns"`    // by first offset
 	Unreplicated  []Txn          `json:"unreplicatedTxns"`

@@ -39,6 +39,8 @@ final class LogState {
         ProducerStateManager producers = log.producerStateManager();
         out.put("producersEnd", producers.mapEndOffset());
         out.put("newestSnapshot", producers.latestSnapshotOffset().orElse(-1));
+        // Private: the offset below which no snapshot is taken again, also when its file is gone.
+        out.put("lastSnapshot", (Long) Reflected.get(producers, "lastSnapOffset"));
         ArrayNode entries = out.putArray("producers");
         for (ProducerStateEntry e : new TreeMap<>(producers.activeProducers()).values()) {
             producer(e, entries.addObject());

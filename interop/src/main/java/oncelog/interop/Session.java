@@ -96,6 +96,7 @@ final class Session {
             case "retention" -> out.put("deletedSegments", log.deleteOldSegments());
             case "expire" -> log.removeExpiredProducers(partition.clock.milliseconds());
             case "snapshot" -> log.takeProducerSnapshot();
+            case "late" -> out.put("changed", log.hasLateTransaction(partition.clock.milliseconds()));
             case "configure" -> configure(request);
             case "clock" -> partition.clock.moveTo(Json.number(request, "ms"));
             case "jobs" -> jobs(request, out);

@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.Locale;
+import org.apache.kafka.common.errors.CorruptRecordException;
 import org.apache.kafka.common.record.internal.FileRecords;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.RecordBatch;
@@ -35,8 +36,14 @@ final class SessionReads {
             Json.put(out, "bytes", bytes);
         }
         ArrayNode batches = out.putArray("batches");
-        for (RecordBatch b : got.records.batches()) {
-            batches.addObject().put("baseOffset", b.baseOffset()).put("lastOffset", b.lastOffset()).put("size", b.sizeInBytes());
+        try {
+            for (RecordBatch b : got.records.batches()) {
+                long first = b.baseOffset();
+                long last = b.lastOffset();
+                batches.addObject().put("baseOffset", first).put("lastOffset", last).put("size", b.sizeInBytes());
+            }
+        } catch (CorruptRecordException | IllegalArgumentException e) {
+            // A fetch hands out bytes without a look at them: the batches are those before the first that is none.
         }
         out.put("abortedKnown", got.abortedTransactions.isPresent());
         ArrayNode aborted = out.putArray("aborted");
