@@ -3,7 +3,7 @@ package record
 import "strconv"
 
 // Attributes are the flags of a batch, 16 bits of which the format defines the lowest seven. Undefined bits are kept by
-// everything that copies a batch and ignored by everything that reads one.
+// everything that copies a batch, dropped by what writes attributes, and ignored by everything that reads one.
 type Attributes int16
 
 const (
@@ -12,6 +12,8 @@ const (
 	attrTransactional Attributes = 0x10
 	attrControl       Attributes = 0x20
 	attrDeleteHorizon Attributes = 0x40
+
+	attrDefined Attributes = 0x7f
 )
 
 // Compression returns the codec of the records. The values 5 to 7 are not assigned; reading such a batch is
@@ -36,6 +38,7 @@ func (a Attributes) IsControl() bool { return a&attrControl != 0 }
 func (a Attributes) HasDeleteHorizon() bool { return a&attrDeleteHorizon != 0 }
 
 func (a Attributes) withTimestampType(t TimestampType) Attributes {
+	a &= attrDefined
 	if t == LogAppendTime {
 		return a | attrLogAppendTime
 	}

@@ -294,8 +294,8 @@ func (b Batch) SetPartitionLeaderEpoch(epoch int32) {
 
 // SetMaxTimestamp writes the type of the times and the greatest of them, in milliseconds, as a leader does at append. The
 // CRC covers both: it is computed again over the whole batch if one of them changes, and left alone if none does, so that
-// the call does not turn a damaged batch into a valid one by itself (Kafka: DefaultRecordBatch.setMaxTimestamp). Validate
-// the batch first. It panics on a legacy entry and on a type other than CreateTime and LogAppendTime.
+// the call does not turn a damaged batch into a valid one by itself. With a change, undefined attribute bits become 0
+// (Kafka: DefaultRecordBatch.setMaxTimestamp). Validate the batch first. It panics on a legacy entry and on a type other than CreateTime and LogAppendTime.
 func (b Batch) SetMaxTimestamp(t TimestampType, ms int64) {
 	b.mustBeWritable("SetMaxTimestamp")
 	if t != CreateTime && t != LogAppendTime {

@@ -182,6 +182,18 @@ func TestSetMaxTimestamp(t *testing.T) {
 	if !bytes.Equal(b, readHex(t, "idempotent")) {
 		t.Error("setting the old values again did not restore the batch")
 	}
+	// Undefined bits go only where something changes.
+	b[posAttributes] |= 0x80
+	b.updateCRC()
+	b.SetMaxTimestamp(CreateTime, exampleTime+15)
+	if b.Attributes()>>8 != -128 {
+		t.Errorf("attributes %x where nothing changed", uint16(b.Attributes()))
+	}
+	b.SetMaxTimestamp(CreateTime, exampleTime+16)
+	b.SetMaxTimestamp(CreateTime, exampleTime+15)
+	if !bytes.Equal(b, readHex(t, "idempotent")) {
+		t.Errorf("attributes %x after a change", uint16(b.Attributes()))
+	}
 	// Nothing to change: the call must leave a wrong CRC wrong.
 	b[len(b)-1] ^= 1
 	b.SetMaxTimestamp(CreateTime, exampleTime+15)
