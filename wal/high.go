@@ -71,6 +71,9 @@ func (l *Log) resolve(offset int64) (place, error) {
 	case offset > end.offset:
 		return offsetOnly(offset), nil
 	}
+	if _, stored := l.set.Floor(offset); !stored && l.opts.Compat {
+		return offsetOnly(offset), nil
+	}
 	p, found, err := l.locate(&l.set, offset, end)
 	if err != nil {
 		return offsetOnly(offset), err

@@ -90,14 +90,24 @@ func (l *Log) read(start int64, o ReadOptions, known knownPlace) (Fetch, error) 
 }
 
 func (l *Log) readOnce(start int64, o ReadOptions, e *ends, known knownPlace) (Fetch, error) {
-	if start < e.logStart || start > e.end.offset {
-		return Fetch{}, &OffsetError{Offset: start, LogStart: e.logStart, LogEnd: e.end.offset}
+	outside := func(e *ends) error { return &OffsetError{Offset: start, LogStart: e.logStart, LogEnd: e.end.offset} }
+	if start < e.logStart {
+		return Fetch{}, outside(e)
 	}
-	limit, err := l.limit(e, o.Isolation)
+	limit, err := l.limit(e, o.Isolation) // which Kafka looks for before it knows that the offset is too high
 	if err != nil {
 		return Fetch{}, err
 	}
 	set := l.segments.Load()
+	if start > e.end.offset {
+		return Fetch{}, outside(e)
+	}
+	if _, stored := set.Floor(start); !stored {
+		// Either the segment has been deleted, and before that the log start has moved, or the log begins below its first one.
+		if now := l.visible.load(); l.opts.Compat || start < now.logStart {
+			return Fetch{}, outside(&now)
+		}
+	}
 	f := Fetch{Offsets: offsetsOf(e)}
 	if o.Isolation == TxnCommitted {
 		f.Aborted = []AbortedTxn{}
@@ -119,7 +129,7 @@ func (l *Log) readOnce(start int64, o ReadOptions, e *ends, known knownPlace) (F
 
 // readBelow reads from the first segment that has a batch at or behind start, below the limit.
 func (l *Log) readBelow(f Fetch, set *segment.Set, start int64, o ReadOptions, e *ends, limit place, known knownPlace) (Fetch, error) {
-	s, ok := set.Floor(start)
+	s, ok := floorOrFirst(set, start)
 	for ; ok; s, ok = set.Higher(s.BaseOffset()) {
 		end := endIn(s, e.end)
 		ro := segment.ReadOptions{StartOffset: start, MaxBytes: o.MaxBytes, MaxPosition: end, MinOneMessage: o.MinOneMessage}
@@ -168,6 +178,16 @@ func (l *Log) readBelow(f Fetch, set *segment.Set, start int64, o ReadOptions, e
 
 func (f *Fetch) setPlace(p place) { f.Offset, f.Segment, f.Position = p.offset, p.segment, p.position }
 
+// floorOrFirst is the segment in which a look-up of an offset begins: the one that it lies in, or the first where the log
+// begins below that, as after TruncateFullyAndStartAt.
+func floorOrFirst(set *segment.Set, offset int64) (*segment.Segment, bool) {
+	if s, ok := set.Floor(offset); ok {
+		return s, true
+	}
+	s := set.First()
+	return s, s != nil
+}
+
 // endIn is the byte where the visible log ends in a segment.
 func endIn(s *segment.Segment, end place) int64 {
 	switch {
@@ -189,7 +209,7 @@ func limitIn(s *segment.Segment, limit place) int64 {
 
 // locate finds the first batch at or behind an offset, below end.
 func (l *Log) locate(set *segment.Set, offset int64, end place) (p place, found bool, err error) {
-	s, ok := set.Floor(offset)
+	s, ok := floorOrFirst(set, offset)
 	for ; ok; s, ok = set.Higher(s.BaseOffset()) {
 		position, h, found, err := s.Locate(offset, endIn(s, end))
 		if err != nil {

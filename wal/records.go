@@ -201,6 +201,9 @@ func (c *cursor) fetch() (p piece, err error) {
 		}
 		set := c.l.segments.Load()
 		s, ok := set.Get(f.Segment)
+		if first := set.First(); first != nil && ok {
+			p.next = max(p.next, first.BaseOffset()) // below it there is nothing, see floorOrFirst
+		}
 		p.segment = s
 		p.bytes, err = f.Records.AppendTo(make([]byte, 0, f.Records.Size))
 		err = errors.Join(err, f.Close())

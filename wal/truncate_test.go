@@ -227,3 +227,29 @@ func TestTruncateTo_EmptyAndClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Where the log begins below its first segment a reader goes on to what there is.
+func TestTruncateFully_ReadersBeginAtTheLogStart(t *testing.T) {
+	l := openTest(t, t.TempDir(), Options{})
+	if err := l.TruncateFullyAndStartAt(82, 79); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []int64{79, 81, 82} {
+		wantContents(t, l, from)
+	}
+	if _, err := l.Append(values("a", "b")...); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []int64{79, 81, 82} {
+		wantContents(t, l, from, "82:a", "83:b")
+		f, err := l.Read(from, ReadOptions{MaxBytes: 1000})
+		if err != nil || f.Records.Size == 0 {
+			t.Errorf("read from %d: %d bytes, %v", from, f.Records.Size, err)
+		}
+		f.Close()
+	}
+	var e *OffsetError
+	if _, err := l.Read(78, ReadOptions{}); !errors.As(err, &e) || e.LogStart != 79 {
+		t.Errorf("read below the log start: %v", err)
+	}
+}
