@@ -231,7 +231,7 @@ func (r *replay) segment(s *segment.Segment, from, to int64) error {
 		}
 		start = pos
 	}
-	c := s.ScanWith(start, size, segment.ScanOptions{})
+	c := s.ScanWith(start, size, segment.ScanOptions{Unchecked: r.l.p.Compat})
 	for c.Next() {
 		b := c.Batch()
 		if b.BaseOffset() >= to {

@@ -57,13 +57,16 @@ func analyze(p []byte, o *Options, origin Origin, leaderEpoch int32, keepOffsets
 		if b.Magic() >= record.Magic && origin == Client && b.BaseOffset() != 0 {
 			return a, invalid("base offset is %d, a producer's batch must start at 0", b.BaseOffset())
 		}
-		if keepOffsets && origin == Replication && b.PartitionLeaderEpoch() > leaderEpoch {
+		if origin == Replication && b.PartitionLeaderEpoch() > leaderEpoch {
 			skip = true // newer than what the follower asked for: it and all behind it are not taken (KAFKA-18723)
 		}
 		if skip {
 			continue
 		}
-		if err := a.add(b, o, origin); err != nil {
+		if most := o.MaxMessageBytes; b.Size() > int(most) && !(keepOffsets && origin == Replication) {
+			return a, fmt.Errorf("%w: batch of %d bytes, the log takes %d (MaxMessageBytes)", ErrMessageTooLarge, b.Size(), most)
+		}
+		if err := a.add(b, keepOffsets); err != nil {
 			return a, err
 		}
 		size += b.Size()
@@ -75,7 +78,7 @@ func analyze(p []byte, o *Options, origin Origin, leaderEpoch int32, keepOffsets
 	return a, nil
 }
 
-func (a *analysis) add(b record.Batch, o *Options, origin Origin) error {
+func (a *analysis) add(b record.Batch, keepsOffset bool) error {
 	last := b.LastOffset()
 	if a.batches == 0 {
 		if b.Magic() >= record.Magic {
@@ -89,13 +92,13 @@ func (a *analysis) add(b record.Batch, o *Options, origin Origin) error {
 	}
 	a.lastOffset = last
 	a.lastEpoch = b.PartitionLeaderEpoch()
-	if most := o.MaxMessageBytes; b.Size() > int(most) && origin != Replication {
-		return fmt.Errorf("%w: batch of %d bytes, the log takes %d (MaxMessageBytes)", ErrMessageTooLarge, b.Size(), most)
-	}
 	if err := b.Validate(); err != nil {
 		return fmt.Errorf("wal: batch at offset %d of the append: %w", b.BaseOffset(), err)
 	}
-	if err := notRepresentable(b); err != nil {
+	if c := b.Attributes().Compression(); c > record.Zstd {
+		return fmt.Errorf("wal: batch at offset %d of the append: %w: %d", b.BaseOffset(), record.ErrUnsupportedCompression, c)
+	}
+	if err := notRepresentable(b, keepsOffset); err != nil {
 		return err
 	}
 	a.maxTimestamp = max(a.maxTimestamp, b.MaxTimestamp())
@@ -106,13 +109,13 @@ func (a *analysis) add(b record.Batch, o *Options, origin Origin) error {
 	return nil
 }
 
-// notRepresentable refuses offsets that overflow and producer ids that are neither an id nor none. Kafka takes the
+// notRepresentable refuses offsets that overflow, where they are not given anew, and producer ids that are neither an id nor none. Kafka takes the
 // latter and keeps no state for them; nothing can come of it but a batch that is never deduplicated.
-func notRepresentable(b record.Batch) error {
+func notRepresentable(b record.Batch, keepsOffset bool) error {
 	if b.Magic() < record.Magic {
 		return nil
 	}
-	if d := b.LastOffsetDelta(); d < 0 || b.BaseOffset() < 0 || b.BaseOffset() > math.MaxInt64-1-int64(d) {
+	if d := b.LastOffsetDelta(); d < 0 || keepsOffset && (b.BaseOffset() < 0 || b.BaseOffset() > math.MaxInt64-1-int64(d)) {
 		return invalid("offsets %d + %d are out of range", b.BaseOffset(), d)
 	}
 	if id := b.ProducerID(); id < record.NoProducerID {

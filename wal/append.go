@@ -265,6 +265,9 @@ func (l *Log) store(w *write) error {
 	l.end.offset = w.last + 1
 	l.newest = max(l.newest, w.maxTimestamp)
 	l.clock = max(l.clock, w.now.UnixMilli())
+	if l.opts.Sync != SyncCommit {
+		l.ends.end = l.end // the first unstable offset is looked up below it; readers see both at once
+	}
 	if err := l.publishProducers(); err != nil {
 		l.fail(err)
 		return l.failure()

@@ -174,11 +174,11 @@ var protocolErrors = []struct {
 	{ErrUnsupportedCompression, 76, "UNSUPPORTED_COMPRESSION_TYPE"},
 	{ErrUnknownProducerID, 59, "UNKNOWN_PRODUCER_ID"},
 	{ErrInvalidRecord, 87, "INVALID_RECORD"},
+	{record.ErrInvalidRecord, 87, "INVALID_RECORD"},
 	{record.ErrMagic, 2, "CORRUPT_MESSAGE"},
 	{ErrUnsupportedVersion, 43, "UNSUPPORTED_FOR_MESSAGE_FORMAT"},
 	{ErrCorrupt, 2, "CORRUPT_MESSAGE"},
 	{record.ErrTruncated, 2, "CORRUPT_MESSAGE"},
-	{record.ErrInvalidRecord, 87, "INVALID_RECORD"},
 }
 
 // ErrorCode returns the code and the name that a Kafka broker would answer with: 0 and NONE for nil, −1 and

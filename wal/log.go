@@ -200,7 +200,11 @@ func (l *Log) adopt(s *recovery.State) error {
 	l.who, l.bare = recovery.Writers(&s.Foreign, &s.Foreign)
 	l.groupBound = int64(l.settings().GroupBytes)
 	l.takeLoaded(s)
-	l.publishEnd(l.end)
+	if l.opts.ManualHighWatermark {
+		l.publish() // the high watermark has no byte yet, as in Kafka
+	} else {
+		l.publishEnd(l.end)
+	}
 	l.noteOpened(l.opts.Now())
 	if l.opts.ReadOnly {
 		return nil

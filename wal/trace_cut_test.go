@@ -9,8 +9,13 @@ import (
 // The operations of a trace that take records away.
 
 func (r *replayer) truncate(op *kafkatest.Op) string {
+	before := r.recoveryPoint
 	cut, err := r.log.TruncateTo(op.Offset)
-	return r.cut(op, err, func(o *kafkatest.EndsOutcome) { o.Truncated = cut })
+	diff := r.cut(op, err, func(o *kafkatest.EndsOutcome) { o.Truncated = cut })
+	if !cut {
+		r.recoveryPoint = before
+	}
+	return diff
 }
 
 func (r *replayer) truncateFully(op *kafkatest.Op) string {

@@ -20,11 +20,12 @@ import (
 	"github.com/oncelog/oncelog/internal/kafkatest"
 	"github.com/oncelog/oncelog/internal/vfs"
 	"github.com/oncelog/oncelog/record"
+	"github.com/oncelog/oncelog/segment"
 )
 
 // replayer does to a log what a trace did to Kafka's.
 type replayer struct {
-	t  *testing.T
+	t  testing.TB
 	tr *kafkatest.Trace
 
 	root       string
@@ -34,6 +35,7 @@ type replayer struct {
 	settings   kafkatest.Settings
 	guards     map[int64]Guard // by the numbers of the trace
 	ended      bool            // a reopen failed
+	setAside   []string        // files that the last open took out of the log, by their paths
 
 	listed *difference // of the present operation, nil if there is none
 	met    bool        // the file that listed names differs
@@ -44,8 +46,12 @@ type replayer struct {
 
 var partition = checkpoint.TopicPartition{Topic: "t", Partition: 0}
 
-func newReplayer(t *testing.T, tr *kafkatest.Trace) *replayer {
-	return &replayer{t: t, tr: tr, root: t.TempDir(), guards: map[int64]Guard{}, now: 1_700_000_000_000}
+func newReplayer(t testing.TB, tr *kafkatest.Trace) *replayer {
+	return newReplayerIn(t, tr, t.TempDir())
+}
+
+func newReplayerIn(t testing.TB, tr *kafkatest.Trace, root string) *replayer {
+	return &replayer{t: t, tr: tr, root: root, guards: map[int64]Guard{}, now: 1_700_000_000_000}
 }
 
 func (r *replayer) close() {
@@ -95,8 +101,8 @@ func (r *replayer) do(op *kafkatest.Op) string {
 	}
 	diff := f(r, op)
 	if r.log != nil {
-		// The jobs that a broker runs in the background.
-		if _, err := r.log.RemoveDiscarded(time.UnixMilli(r.now)); err != nil {
+		// The jobs that a broker runs in the background. No delay is one of a nanosecond in ours.
+		if _, err := r.log.RemoveDiscarded(time.UnixMilli(r.now).Add(1)); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -202,6 +208,8 @@ func giveTime(to *time.Duration, ms *int64) {
 	case ms == nil:
 	case *ms > math.MaxInt64/int64(time.Millisecond):
 		*to = Never
+	case *ms == 0:
+		*to = 1 // zero is the default
 	default:
 		*to = time.Duration(*ms) * time.Millisecond
 	}
@@ -241,6 +249,8 @@ func (r *replayer) load(clean bool, recoveryPoint, logStart int64) error {
 		return err
 	}
 	r.log = log
+	r.setAside, err = filepath.Glob(filepath.Join(r.dir(), "*"+segment.SuffixDeleted))
+	r.must(err)
 	return nil
 }
 
@@ -351,31 +361,37 @@ func (r *replayer) damage(op *kafkatest.Op) string {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			r.t.Fatal(err)
 		}
+	default:
+		p = damaged(p, d)
+		r.must(os.WriteFile(name, p, 0o644))
+		got.Size = int64(len(p))
+	}
+	return outcome(r, op, nil, func(want *kafkatest.SmallOutcome) kafkatest.SmallOutcome {
+		if !r.tr.CompareBytes || indexName.MatchString(d.File) {
+			got.Size = want.Size // of a live index, which Kafka allocates in full
+			got.Existed = want.Existed
+		}
+		return got
+	})
+}
+
+// damaged returns the content of a file after a damage that leaves it there.
+func damaged(p []byte, d *kafkatest.FileDamage) []byte {
+	switch {
 	case d.Create != nil:
-		p = d.Create
+		return d.Create
 	case d.XOR != nil:
 		at := d.Position
 		if at < 0 {
 			at += int64(len(p))
 		}
 		p[at] ^= *d.XOR
+		return p
 	case d.TruncateTo != nil:
 		n := *d.TruncateTo
-		p = append(p, make([]byte, max(0, n-int64(len(p))))...)[:n]
-	default:
-		p = append(p, d.Append...)
+		return append(p, make([]byte, max(0, n-int64(len(p))))...)[:n]
 	}
-	if !d.Delete {
-		r.must(os.WriteFile(name, p, 0o644))
-		got.Size = int64(len(p))
-	}
-	return outcome(r, op, nil, func(want *kafkatest.SmallOutcome) kafkatest.SmallOutcome {
-		if indexName.MatchString(d.File) {
-			got.Size = want.Size // of a live index, which Kafka allocates in full
-			got.Existed = want.Existed
-		}
-		return got
-	})
+	return append(p, d.Append...)
 }
 
 var origins = map[string]Origin{"client": Client, "coordinator": Coordinator, "replication": Replication, "raft": Raft}

@@ -168,13 +168,13 @@ func (w *recordWalk) one(b record.Batch, r *record.Record) {
 	}
 }
 
-// exceeds tells whether a lies more than limit behind b, where a difference that overflows counts as one.
+// exceeds tells whether a lies more than limit behind b, where a difference that overflows counts as one, as in Kafka.
 func exceeds(a, b int64, limit time.Duration) bool {
-	if limit == Never || a <= b {
+	if a <= b {
 		return false
 	}
 	d := a - b
-	return d < 0 || d > limit.Milliseconds()
+	return d < 0 || limit != Never && d > limit.Milliseconds()
 }
 
 func (w *recordWalk) bad(kind error, reason string) {
@@ -187,7 +187,7 @@ func (w *recordWalk) bad(kind error, reason string) {
 func rebuild(p []byte, first record.Batch, codec record.Compression, opts *Options) ([]byte, error) {
 	o := record.BuilderOptions{
 		Transactional: first.Attributes().IsTransactional(), Compression: codec, CompressionLevel: opts.Compression.Level,
-		TimestampType: record.CreateTime, PartitionLeaderEpoch: first.PartitionLeaderEpoch(),
+		TimestampType: record.CreateTime, // the leader epoch comes with the offsets, whatever the producer sent
 	}
 	if first.HasProducerID() {
 		o.Producer = &record.Producer{ID: first.ProducerID(), Epoch: first.ProducerEpoch(), BaseSequence: first.BaseSequence()}

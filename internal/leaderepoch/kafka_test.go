@@ -30,7 +30,7 @@ func (r *replay) apply(t *testing.T, op *kafkatest.Op) {
 	case "append", "marker":
 		var out kafkatest.AppendOutcome
 		op.Outcome(t, &out)
-		if out.OK || assignsAllTheSame(out.Error) {
+		if out.OK && out.FirstOffset >= 0 || assignsAllTheSame(out.Error) {
 			r.assign(t, op.LeaderEpoch, r.logEnd)
 		}
 		if out.OK {
