@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	crashSeed   = flag.Uint64("oncelog.seed", 0, "run the crash simulation with this seed only")
+	crashSeed   = flag.Uint64("oncelog.seed", 0, "run the crash simulation, or the operations beside a live Kafka, with this seed only")
 	crashStates = flag.Int("oncelog.states", 0, "crash states a mode; 0 for the number that suits the run")
 )
 
