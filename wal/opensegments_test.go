@@ -87,8 +87,19 @@ func TestOpenSegments_Bound(t *testing.T) {
 			writers.Wait()
 			stop.Store(true)
 			readers.Wait()
-			if n := l.pool.Open(); n > 3 {
-				t.Errorf("%d segments are open, want 2 and the active one at most", n)
+			// What was in use or not yet flushed when its place was wanted stays until the next segment is opened.
+			if err := l.Flush(); err != nil {
+				t.Error(err)
+			}
+			for tries := 0; l.pool.Open() > 3; tries++ {
+				if tries == 100 {
+					t.Fatalf("%d segments are open, want 2 and the active one at most", l.pool.Open())
+				}
+				for _, err := range l.Records(l.Offsets().LogStart) {
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
 			}
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
