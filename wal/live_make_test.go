@@ -13,7 +13,7 @@ type liveMaker struct {
 	r *liveRun
 }
 
-// maker makes one kind of operation. weight says how often it is chosen among those of an open or of a closed log.
+// maker makes one kind of operation; a new one needs a place here, in kafkaLog.apply and in traceOps. weight says how often it is chosen among those of an open or of a closed log.
 type maker struct {
 	weight int
 	make   func(*liveMaker) *kafkatest.Op
@@ -53,9 +53,6 @@ func init() { // not an initial value: it would refer to itself
 
 		"damage": {35, (*liveMaker).damage},
 		"reopen": {65, (*liveMaker).reopen},
-	}
-	if _, replays := traceOps["setConfig"]; !replays {
-		delete(makers, "setConfig")
 	}
 }
 
