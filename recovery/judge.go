@@ -146,6 +146,12 @@ func (l *loader) identityIsThere(id record.Identity) (bool, error) {
 	if size < id.Position+int64(id.Size) {
 		return false, nil
 	}
+	if l.p.CheckSegments {
+		c := s.ScanWith(id.Position, id.Position+int64(id.Size), segment.ScanOptions{})
+		if !c.Next() {
+			return false, c.Err()
+		}
+	}
 	h, err := s.HeaderAt(id.Position, id.Position+int64(id.Size))
 	if errors.Is(err, record.ErrCorrupt) || errors.Is(err, record.ErrTruncated) || errors.Is(err, record.ErrUnsupportedVersion) {
 		return false, nil
@@ -412,6 +418,9 @@ func (w *scanner) act(s, next *segment.Segment, t segment.Tail, r *row) (stop, a
 		f.Problem = true
 	}
 	f.Decision, f.Reason = CutTail, because(r, t)
+	if l.us && l.slot.Clean && !l.slot.Doubtful && r.verdict != Damage {
+		f.Problem, f.Reason = true, fmt.Sprintf("the log was closed in order, so something put these bytes behind its end later (%v)", t.Reason)
+	}
 	if r.verdict == Damage {
 		f.Reason = fmt.Sprintf("the policy %v cuts at the first bad byte: %s", l.p.Policy, f.Reason)
 	}

@@ -8,10 +8,11 @@ import (
 
 // endAsWriter lets the log end for a reader where it ends for the writer. One in SyncCommit puts batches into the page cache
 // that are not on disk yet, and a power cut may take them back; one that truncates is about to remove what lies behind.
-// After a restart of the machine what is there has been read from the disk.
+// After a restart of the machine what is there has been read from the disk. Where a newer slot may have been lost nobody knows
+// the durable end, and the log ends where its whole batches do.
 func (l *loader) endAsWriter(j *judgement) {
 	d := l.slot.Durable
-	if j.end.Offset <= d.Offset || !(l.slot.Cutting || l.sameBoot && l.slot.Mode == SyncCommit) {
+	if j.end.Offset <= d.Offset || !l.slot.HidesBehindDurable(l.p.BootID) {
 		return
 	}
 	j.end = d
@@ -76,3 +77,8 @@ func ReadSlot(fsys vfs.FS, dir string) (Slot, bool, error) {
 
 // IsOfBoot tells whether the slot was written while the page cache was the same as now: see vfs.FS.BootID.
 func (s *Slot) IsOfBoot(bootID string) bool { return s.BootID != "" && s.BootID == bootField(bootID) }
+
+// HidesBehindDurable tells whether readers stop at the durable end although whole batches may lie behind it.
+func (s *Slot) HidesBehindDurable(bootID string) bool {
+	return s.Cutting || s.Mode == SyncCommit && s.IsOfBoot(bootID) && !s.Doubtful
+}

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -84,6 +85,9 @@ type Slot struct {
 
 	Cleaned   int64 // everything below has been compacted: the first dirty offset
 	Compacted int64 // compaction may have moved, changed or removed any batch below
+
+	// Doubtful says that a slot of the file is damaged, which may have been a newer one. It is not stored.
+	Doubtful bool
 
 	// RebuildFrom is 1 + the base offset of a segment, from which on a load was making indexes anew; 0 if none was.
 	RebuildFrom int64
@@ -218,6 +222,7 @@ type StateFile struct {
 	cur    Slot     // the newest slot, or the zero Slot
 	found  bool
 	synced int // the slot that holds the newest synced state, −1 if there is none
+	bad    [slotCount]bool
 	buf    []byte
 }
 
@@ -253,14 +258,16 @@ func (f *StateFile) load(readOnly bool) error {
 		// A failed drop only means that the cache may hide an earlier failed sync, as it may for any program.
 		_ = f.file.DropCache(0, 0)
 	}
-	b := make([]byte, slotSize)
+	written := false
 	for i := range slotCount {
-		n, err := f.file.ReadAt(b, int64(i)*slotStride)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("recovery: state file: %w", err)
+		b, err := f.read(i)
+		if err != nil {
+			return err
 		}
-		s, err := parseSlot(b[:n])
+		written = written || len(bytes.Trim(b, "\x00")) > 0
+		s, err := parseSlot(b)
 		if errors.Is(err, errNoSlot) {
+			f.bad[i] = len(b) < slotSize || len(bytes.Trim(b, "\x00")) > 0
 			continue
 		}
 		if err != nil {
@@ -273,7 +280,46 @@ func (f *StateFile) load(readOnly bool) error {
 			f.synced = i
 		}
 	}
+	if !written {
+		f.bad = [slotCount]bool{} // the process ended before the first slot was there
+	}
+	f.cur.Doubtful = f.found && len(f.Damaged()) > 0
 	return nil
+}
+
+// read returns the bytes of a slot, fewer than a slot has where the file ends. A reader has no lock: what is no slot may be one
+// that is being written, and is read again until it stays the same.
+func (f *StateFile) read(i int) ([]byte, error) {
+	const most = 100
+	var last []byte
+	for try := 0; ; try++ {
+		b := make([]byte, slotSize)
+		n, err := f.file.ReadAt(b, int64(i)*slotStride)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("recovery: state file: %w", err)
+		}
+		b = b[:n]
+		if _, err := parseSlot(b); !errors.Is(err, errNoSlot) || try > 0 && bytes.Equal(b, last) || try == most {
+			return b, nil
+		}
+		last = b
+	}
+}
+
+// SlotBytes returns the bytes that a slot takes in the file.
+func SlotBytes(slot int) (from, end int64) {
+	return int64(slot) * slotStride, int64(slot)*slotStride + slotSize
+}
+
+// Damaged returns the slots that are neither good nor empty. No writer leaves one, since a slot lies in one disk sector and is
+// written in one piece, and the file has all its bytes before the first slot is there. The next writer makes them good.
+func (f *StateFile) Damaged() (slots []int) {
+	for i, bad := range f.bad {
+		if bad {
+			slots = append(slots, i)
+		}
+	}
+	return slots
 }
 
 func (f *StateFile) path() string { return filepath.Join(f.dir, StateFileName) }
@@ -290,6 +336,17 @@ func (f *StateFile) Sync(s Slot) error {
 	i := 0
 	if f.synced == 0 {
 		i = 1
+	}
+	if len(f.Damaged()) > 0 {
+		if err := f.file.Allocate(slotCount * slotStride); err != nil {
+			return fmt.Errorf("recovery: state file: %w", err)
+		}
+		if f.bad[hintSlot] {
+			if err := f.write(&s, hintSlot); err != nil {
+				return err
+			}
+			f.cur.Generation = s.Generation
+		}
 	}
 	if err := f.write(&s, i); err != nil {
 		return err
@@ -333,6 +390,8 @@ func (f *StateFile) write(s *Slot, i int) error {
 	if _, err := f.file.WriteAt(f.buf, int64(i)*slotStride); err != nil {
 		return fmt.Errorf("recovery: state file: %w", err)
 	}
+	f.bad[i] = false
+	s.Doubtful = len(f.Damaged()) > 0
 	return nil
 }
 

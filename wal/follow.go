@@ -128,7 +128,7 @@ func (f *follower) promises(offset int64) bool { return f.us && f.slot.Durable.O
 // cut, unless the machine has been started since and what is there comes from the disk.
 func (l *Log) followLimit() int64 {
 	s := &l.follow.slot
-	if l.follow.us && (s.Cutting || s.Mode == SyncCommit && s.IsOfBoot(l.bootID)) {
+	if l.follow.us && s.HidesBehindDurable(l.bootID) {
 		return s.Durable.Offset
 	}
 	return math.MaxInt64

@@ -91,7 +91,7 @@ func (v *verifier) run() error {
 		}
 	}
 	v.keptFiles()
-	return nil
+	return v.stateFile()
 }
 
 func (v *verifier) path(f dump.File) string { return filepath.Join(v.dir.Path, f.Name) }
@@ -219,8 +219,8 @@ func (w *segmentWalk) bad(e *dump.Entry, reason string) {
 	w.v.found.Add(Finding{File: w.name(), Problem: true, Position: Known(e.Position), End: Known(e.End()), Reason: reason})
 }
 
-// behind reports damage and looks for the place where whole batches begin again. The end of the active segment is left to
-// recovery, which knows what may have been promised.
+// behind reports damage and looks for the place where whole batches begin again. What lies behind the end of the log is left
+// to recovery, which knows what may have been promised.
 func (w *segmentWalk) behind(d *dump.Damage) (again bool, err error) {
 	if w.v.found.Trims(w.name(), d.Position) {
 		return false, w.finish(d.Position, false)
@@ -243,7 +243,7 @@ func (w *segmentWalk) behind(d *dump.Damage) (again bool, err error) {
 	}
 	f := Finding{File: w.name(), Problem: true, Position: Known(d.Position), End: Known(size), Offset: Known(expected), Reason: d.Reason}
 	if !found {
-		if w.active {
+		if r := w.v.report; w.active && (r == nil || expected >= r.LogEnd) {
 			return false, w.finish(d.Position, false)
 		}
 		if next, ok := w.v.baseBehind(w.files.Base); ok && next > expected {
@@ -361,4 +361,21 @@ func (v *verifier) keptFiles() {
 		v.found.Add(Finding{File: f.Name, Reason: fmt.Sprintf("%s of %s that an earlier recovery cut off at byte %d are kept here",
 			count(info.Size, "byte"), segment.FileName(segment.KindLog, n.Offset), n.Position)})
 	}
+}
+
+// stateFile looks at the slots of the state file that recovery passes over.
+func (v *verifier) stateFile() error {
+	f, err := recovery.OpenStateFile(v.fsys, v.dir.Path, true)
+	if errors.Is(err, recovery.ErrUnsupportedVersion) {
+		return nil // recovery refuses it
+	}
+	if err != nil {
+		return err
+	}
+	for _, i := range f.Damaged() {
+		from, end := recovery.SlotBytes(i)
+		v.found.Add(Finding{File: recovery.StateFileName, Problem: true, Position: Known(from), End: Known(end),
+			Reason: fmt.Sprintf("slot %d of the state file is neither good nor empty: if it was the newest, how far the log was durable is not known any more; the next writer makes it good", i)})
+	}
+	return f.Close()
 }
