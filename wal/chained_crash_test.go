@@ -485,7 +485,7 @@ func runChain(seed uint64, kind chainKind, mode SyncMode, generations int) (stat
 func TestChainedCrashes(t *testing.T) {
 	want := 1 // one seed
 	if os.Getenv("ONCELOG_LONG") != "" {
-		want = 3000
+		want = 1500
 	}
 	if *crashStates > 0 {
 		want = *crashStates

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -542,6 +543,8 @@ func TestLog_Concurrent(t *testing.T) {
 						Sync: mode, SegmentBytes: 40_000, IndexIntervalBytes: 300, MaxMessageBytes: 4000, GroupBytes: 8000,
 						CheckpointBytes: 60_000, SyncEvery: 3 * time.Millisecond, SyncBytes: 10_000, SyncMessages: 500,
 					}
+					var warnings bytes.Buffer
+					o.Logger = slog.New(slog.NewTextHandler(&warnings, &slog.HandlerOptions{Level: slog.LevelWarn}))
 					fsys := vfs.OS
 					if late {
 						fsys = vfstest.Inject(vfs.OS, lateSyncs())
@@ -553,7 +556,7 @@ func TestLog_Concurrent(t *testing.T) {
 					c := &crowd{t: t, l: l, seed: seed, begin: time.Now(), outcomes: map[txnName]bool{}, seen: map[int64]seen{}, lasts: map[string]Offsets{}}
 					tailed := c.run(duration/2 + time.Duration(seed%uint64(duration)))
 					if n := l.Stats().Warnings; n != 0 {
-						t.Errorf("%d warnings", n)
+						t.Errorf("seed %d: %d warnings: %s", seed, n, warnings.String())
 					}
 					c.verify(dir, o, tailed)
 					if list := openFiles(t, dir); len(list) > 0 {
