@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -159,6 +160,28 @@ func (x *Txn) Collect(fetchOffset, upperBound int64) (txns []AbortedTxn, complet
 		}
 	}
 	return txns, false, nil
+}
+
+// TxnBounds say which fetches the entries of an index have to do with. Where Lowest is at or above the upper bound of a fetch,
+// Collect returns no entry, and is complete if Stable is at or above it too.
+type TxnBounds struct {
+	Lowest int64 // first offset of any entry, math.MaxInt64 if there is none
+	Stable int64 // greatest last stable offset, -1 if there is none
+}
+
+// NoTxns are the bounds of an index without entries.
+var NoTxns = TxnBounds{Lowest: math.MaxInt64, Stable: -1}
+
+// Bounds reads all entries.
+func (x *Txn) Bounds() (TxnBounds, error) {
+	b := NoTxns
+	for t, err := range x.All() {
+		if err != nil {
+			return TxnBounds{}, err
+		}
+		b.Lowest, b.Stable = min(b.Lowest, t.FirstOffset), max(b.Stable, t.LastStableOffset)
+	}
+	return b, nil
 }
 
 // All yields the entries in order. An error ends the sequence: a *VersionError, or a *CorruptError for an entry that

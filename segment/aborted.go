@@ -2,6 +2,7 @@ package segment
 
 import (
 	"errors"
+	"io/fs"
 
 	"github.com/oncelog/oncelog/index"
 )
@@ -40,14 +41,75 @@ func (s *Segment) ResetTxnIndex() error {
 // hold another one; if it is false, ask the next segment too. A missing index is an empty one. Source:
 // TransactionIndex.collectAbortedTxns.
 func (s *Segment) AbortedTxns(from, upper int64) (txns []index.AbortedTxn, complete bool, err error) {
-	err = s.withTxn(func(x *index.Txn) (err error) {
-		txns, complete, err = x.Collect(from, upper)
-		return err
-	})
-	if k := s.shadow.Load(); k != nil && err == nil {
-		txns, complete = k.merge(txns, from, upper)
+	// First what is kept, then the file: the other way round ForgetShadow could come in between.
+	k := s.shadow.Load()
+	switch {
+	case k == nil:
+		return s.listedAborted(from, upper)
+	case k.from > s.base:
+		err = s.withTxn(func(x *index.Txn) (err error) {
+			txns, _, err = x.Collect(from, upper)
+			return err
+		})
+		if err != nil {
+			return nil, false, err
+		}
+	}
+	txns, complete = k.merge(txns, from, upper)
+	return txns, complete, nil
+}
+
+// knownAborts is what a look into the whole transaction index has shown. A fetch asks every segment behind its own whether it
+// holds a transaction that began earlier, and hardly any does: what is known spares opening their files.
+type knownAborts struct {
+	changes int64 // of the indexes when it was looked; good while there is none since
+	index.TxnBounds
+}
+
+// listedAborted is AbortedTxns of the file.
+func (s *Segment) listedAborted(from, upper int64) (txns []index.AbortedTxn, complete bool, err error) {
+	changes := s.member.changes.Load() // before the look: whoever changes the index counts after it
+	if k := s.aborts.Load(); k != nil && k.changes == changes && k.Lowest >= upper {
+		return nil, k.Stable >= upper, nil
+	}
+	exists, err := s.hasTxnIndex()
+	if err != nil {
+		return nil, false, err
+	}
+	bounds, known := index.NoTxns, !exists
+	if exists {
+		err = s.withTxn(func(x *index.Txn) (err error) {
+			txns, complete, err = x.Collect(from, upper)
+			// Only where every entry has been read just now: an index may be long, and grow between one fetch and the next.
+			if known = err == nil && !complete && len(txns) == 0 && from <= s.base; known {
+				bounds, err = x.Bounds()
+			}
+			return err
+		})
+	}
+	if known && err == nil {
+		s.aborts.Store(&knownAborts{changes, bounds})
 	}
 	return txns, complete, err
+}
+
+// hasTxnIndex tells whether there is anything to open, and opens nothing, so that no other segment has to make place in the
+// Pool.
+func (s *Segment) hasTxnIndex() (bool, error) {
+	if err := s.enter(); err != nil {
+		return false, err
+	}
+	defer s.leave()
+	if s.files.txn.p.Load() != nil {
+		return true, nil
+	}
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	_, err := s.fsys.Stat(s.path(3))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return true, nil // what else is wrong, the open tells
 }
 
 // UpperBound returns an offset that bounds from above what the size bytes from position pos can hold: that of the first

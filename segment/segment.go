@@ -119,6 +119,7 @@ type Segment struct {
 	suspects atomic.Int64 // look-ups that an index misled or could not serve
 	member   member
 	shadow   atomic.Pointer[shadow]
+	aborts   atomic.Pointer[knownAborts]
 
 	since int64 // writer only: bytes noted since the last index entry
 

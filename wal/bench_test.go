@@ -49,6 +49,24 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 // BenchmarkRecords reads a log of 100-byte records in batches of 10 through the iterator, and so verifies each checksum.
+// Reading a log of many segments costs about as much for each of them, however many there are.
+func BenchmarkRecords_Segments(b *testing.B) {
+	for _, n := range []int{300, 3000} {
+		b.Run(fmt.Sprintf("segments=%d", n), func(b *testing.B) {
+			l := openTest(b, b.TempDir(), Options{Sync: SyncNone, SegmentBytes: 100})
+			fillSegments(b, l, n, 0)
+			for b.Loop() {
+				for _, err := range l.Records(0) {
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/float64(n), "µs/segment")
+		})
+	}
+}
+
 func BenchmarkRecords(b *testing.B) {
 	for codec := record.None; codec <= record.Zstd; codec++ {
 		b.Run("codec="+codec.String(), func(b *testing.B) {
