@@ -5,12 +5,24 @@ import (
 	"sync/atomic"
 
 	"github.com/oncelog/oncelog/index"
+	"github.com/oncelog/oncelog/internal/vfs"
 )
 
-// DefaultOpen is how many segments a Pool keeps open if it is not told. A segment takes three descriptors, four with a
-// transaction index, and up to two maps. So a log stays below half of the 1024 descriptors that a process often may have,
-// while opening a segment again costs some 20 µs where it was not among the last 128 that somebody read.
-const DefaultOpen = 128
+// mostOpen and descriptors bound how many segments a Pool keeps open if it is not told: while opening a segment again costs
+// some 20 µs where it was not among the last 128 that somebody read, it has up to four descriptors, one of them for a
+// transaction index, and up to two maps.
+const (
+	mostOpen    = 128
+	leastOpen   = 2
+	descriptors = 4
+)
+
+// DefaultOpen is how many segments a Pool keeps open if it is not told: 128, or as many as take a quarter of the descriptors
+// that the process was allowed when it was first asked, but 2 at least. The rest is for what comes on top, for other logs,
+// and for the program around them.
+var DefaultOpen = sync.OnceValue(func() int { return defaultOpen(vfs.DescriptorLimit()) })
+
+func defaultOpen(limit int) int { return min(mostOpen, max(leastOpen, limit/4/descriptors)) }
 
 // Pool bounds how many segments have files open: when one more is opened, the files of the one that was used longest ago are
 // closed, as Park does, and its next use opens them again. It never closes the files of a segment that is writable, that
@@ -93,7 +105,7 @@ func (s *Segment) opened() {
 func (p *Pool) victim(but *Segment, now int64) (v *Segment) {
 	bound := p.bound
 	if bound <= 0 {
-		bound = DefaultOpen
+		bound = DefaultOpen()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -314,3 +314,12 @@ func TestPool_Concurrent(t *testing.T) {
 		}
 	})
 }
+
+// The default leaves three quarters of the descriptors that a process may have to others.
+func TestDefaultOpen(t *testing.T) {
+	for limit, want := range map[int]int{0: 2, 64: 4, 256: 16, 1024: 64, 2048: 128, 1 << 20: 128} {
+		if got := defaultOpen(limit); got != want {
+			t.Errorf("%d descriptors: %d segments, want %d", limit, got, want)
+		}
+	}
+}

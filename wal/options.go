@@ -124,7 +124,8 @@ type Options struct {
 	DamagePolicy Policy
 
 	// OpenSegments is how many segments have their files open, with three or four descriptors each; those that are read
-	// again are opened again. What is written to or being read comes on top. Default 128. Kafka keeps all open.
+	// again are opened again. What is written to or being read comes on top. Default 128, or as many as take a quarter of the
+	// descriptors that the process may have (ulimit -n); a program with several logs may want less. Kafka keeps all open.
 	OpenSegments int
 
 	ProducerIDExpiration  time.Duration // producer.id.expiration.ms; an idle producer is forgotten after it; default 1 day
@@ -175,7 +176,7 @@ func (o Options) withDefaults() Options {
 	set(&o.SyncMessages, math.MaxInt64)
 	set(&o.GroupBytes, max(1<<20, o.MaxMessageBytes))
 	set(&o.CheckpointBytes, 64<<20)
-	set(&o.OpenSegments, segment.DefaultOpen)
+	set(&o.OpenSegments, segment.DefaultOpen())
 	set(&o.ProducerIDExpiration, 24*time.Hour)
 	set(&o.MaxTransactionTimeout, 15*time.Minute)
 	if o.Compat {
