@@ -6,6 +6,8 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -78,4 +80,23 @@ func tree(t testing.TB, root string) map[string]string {
 		t.Fatal(err)
 	}
 	return files
+}
+
+func TestVersion(t *testing.T) {
+	if out := must(t, "", "--version"); !strings.HasPrefix(out, "logtool version ") || !strings.Contains(out, runtime.Version()) {
+		t.Errorf("--version says %q", out)
+	}
+	setting := func(key, value string) debug.BuildSetting { return debug.BuildSetting{Key: key, Value: value} }
+	released := &debug.BuildInfo{GoVersion: "go1.26"}
+	released.Main.Version = "v1.2.3"
+	checkout := &debug.BuildInfo{GoVersion: "go1.26",
+		Settings: []debug.BuildSetting{setting("vcs.revision", "abc"), setting("vcs.modified", "true")}}
+	for want, info := range map[string]*debug.BuildInfo{"v1.2.3 go1.26": released, "devel abc modified go1.26": checkout} {
+		if got := version(info, true); got != want {
+			t.Errorf("version %q, want %q", got, want)
+		}
+	}
+	if got := version(nil, false); got != "unknown" {
+		t.Errorf("without build information: %q", got)
+	}
 }

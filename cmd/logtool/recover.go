@@ -36,7 +36,11 @@ func (a *app) recoverCommand() *cobra.Command {
 		Use:   "recover DIR",
 		Short: "Show, or with --apply do, what brings a partition back into order",
 		Long: `Show which bytes of a partition would be kept aside, cut, trimmed, removed or made anew; with --apply do it, and leave
-the log closed in order. Whatever is cut is copied into a file oncelog.cut-… in the directory first.
+the log closed in order. Whatever is cut is copied into a file oncelog.cut-… in the directory first. Transactions of named
+producers that a dead writer left open are aborted, as by every open for writing; that appends a marker for each.
+
+The exit status is about what is done: 0 where the plan can be carried out, or was, 1 where the policy refuses it. What is
+wrong is the business of inspect.
 
 The policies:
   strict              refuse whenever there is a byte to cut that is not zero

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -84,6 +85,7 @@ Nothing is changed unless the command is one that writes (append, demo) or is to
 may run beside a writer.
 
 Exit status: 0 healthy or done, 1 problems found, 2 could not run, 130 interrupted.`),
+		Version:       version(debug.ReadBuildInfo()),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -95,4 +97,24 @@ Exit status: 0 healthy or done, 1 problems found, 2 could not run, 130 interrupt
 	root.AddCommand(a.inspectCommand(), a.recoverCommand(), a.dumpCommand(), a.catCommand(), a.appendCommand(), a.backupCommand(),
 		a.demoCommand(), a.demoWriterCommand())
 	return root
+}
+
+// version is what --version tells: the version of the module, or of a build of a checkout its revision, and the Go that built it.
+func version(info *debug.BuildInfo, ok bool) string {
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	if v == "" || v == "(devel)" {
+		v = "devel"
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				v += " " + s.Value
+			case s.Key == "vcs.modified" && s.Value == "true":
+				v += " modified"
+			}
+		}
+	}
+	return v + " " + info.GoVersion
 }
