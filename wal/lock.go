@@ -35,9 +35,12 @@ func (l *Log) prepareDir() error {
 
 // lockDir keeps other writers out of the directory, and a broker out of the log directory around it.
 func (l *Log) lockDir() error {
-	if err := l.lock(filepath.Join(l.dir, lockFile), 0, true, "another writer has it open"); err != nil {
+	path := filepath.Join(l.dir, lockFile)
+	_, missing := l.fsys.Stat(path)
+	if err := l.lock(path, 0, true, "another writer has it open"); err != nil {
 		return err
 	}
+	l.lockIsNew = errors.Is(missing, fs.ErrNotExist)
 	parent := filepath.Dir(l.dir)
 	kafka, err := kafkadir.IsLogDir(l.fsys, parent)
 	if err != nil {
@@ -61,6 +64,17 @@ func (l *Log) lock(path string, off int64, exclusive bool, who string) error {
 	}
 	l.locks = append(l.locks, c)
 	return nil
+}
+
+// unlockRefused is unlock after an open that came to nothing, which leaves no lock file where there was none. Whoever has opened
+// the file meanwhile finds that it is gone when he has the lock, and makes another (vfs.FS.Lock). That of the log directory
+// stays: a broker does not look again.
+func (l *Log) unlockRefused() error {
+	if l.lockIsNew {
+		// Where open files cannot be removed, it stays.
+		_ = l.fsys.Remove(filepath.Join(l.dir, lockFile))
+	}
+	return l.unlock()
 }
 
 func (l *Log) unlock() error {

@@ -23,13 +23,14 @@ import (
 // Lock order: compacting, the mu of names or of a name, then maintenance, then the leadership of commit, then mu, then stateMu. The
 // locks of commit, waiters, driver and a Pending are leaves. Readers take none, but mu where a limit's byte is not known.
 type Log struct {
-	fsys   vfs.FS
-	dir    string
-	opts   fixedOptions
-	bootID string
-	pool   *segment.Pool // of all segments
-	report recovery.Report
-	locks  []io.Closer
+	fsys      vfs.FS
+	dir       string
+	opts      fixedOptions
+	bootID    string
+	pool      *segment.Pool // of all segments
+	report    recovery.Report
+	locks     []io.Closer
+	lockIsNew bool // the lock file was made by this open
 
 	// compacting is held by Compact from its begin to its end. Appends, reads and maintenance go on meanwhile.
 	compacting sync.Mutex
@@ -113,7 +114,8 @@ type Log struct {
 //
 // Errors: ErrLocked if another writer is there, *recovery.RefusedError (ErrRefused) if bytes are damaged that had been
 // promised, ErrNotLog if dir holds other files, ErrUnsupportedVersion, ErrInvalidOptions, and those of the file system.
-// After an error nothing was changed, except that an interrupted recovery may have kept aside and cut a torn tail.
+// After an error nothing was changed, except that an interrupted recovery may have kept aside and cut a torn tail, and that a
+// Kafka log directory around dir may have got the empty file .lock.
 func Open(ctx context.Context, dir string, o Options) (*Log, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -133,7 +135,7 @@ func OpenFS(ctx context.Context, fsys vfs.FS, dir string, o Options) (l *Log, er
 	l.commit.init()
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.unlock())
+			err = errors.Join(err, l.unlockRefused())
 			l = nil
 		}
 	}()
