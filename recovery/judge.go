@@ -254,7 +254,7 @@ func (l *loader) scan(from placeInLog, at Position, untrue bool) (*judgement, er
 // on disk before the first file goes; or all of the log was being removed.
 func (l *loader) checkStart() error {
 	first := l.segments.First().BaseOffset()
-	if !l.us || first <= l.slot.LogStart || l.slot.Cutting && first >= l.slot.Durable.Offset {
+	if !l.beginsLate() {
 		return nil
 	}
 	l.report.Holes = append(l.report.Holes, Hole{Path: l.p.Dir, Position: -1, Next: -1, Offset: l.slot.LogStart, End: first})
@@ -262,6 +262,16 @@ func (l *loader) checkStart() error {
 		Offset: l.slot.LogStart, End: first, Rule: "below the promised end",
 		Reason: fmt.Sprintf("the segments of offsets %d to %d are gone, although the log begins at %[1]d", l.slot.LogStart, first-1)})
 }
+
+// beginsLate tells whether the first segment begins behind the log start for no reason.
+func (l *loader) beginsLate() bool {
+	first := l.segments.First().BaseOffset()
+	return l.us && first > l.slot.LogStart && !(l.slot.Cutting && first >= l.slot.Durable.Offset)
+}
+
+// startIsGone tells whether the log keeps its start although the first segments are gone: for a reader these are offsets that
+// cannot be read.
+func (l *loader) startIsGone() bool { return !l.asWriter() && l.beginsLate() }
 
 // lostRecoveryPoint is the case that the segment which holds the recovery point is not there.
 func (l *loader) lostRecoveryPoint(from placeInLog) error {

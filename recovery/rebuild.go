@@ -299,7 +299,10 @@ func (l *loader) flushEpochs() error {
 
 // setLogStart takes the log start from whoever set it last, and keeps it inside the log.
 func (l *loader) setLogStart() {
-	l.logStart = max(l.kafkaLogStart(), l.segments.First().BaseOffset())
+	l.logStart = l.kafkaLogStart()
+	if first := l.segments.First().BaseOffset(); first > l.logStart && !l.startIsGone() {
+		l.logStart = first
+	}
 	if l.logStart > l.end.Offset {
 		l.find(Finding{Path: l.p.Dir, Decision: Clamp, Problem: !l.us || !l.scanned, Position: -1, Bytes: -1, Offset: l.end.Offset, End: l.logStart,
 			Reason: fmt.Sprintf("the log start, %d, lies behind the log end and is moved there; a broker would delete the whole log", l.logStart)})

@@ -75,6 +75,22 @@ func (e *OrderError) Error() string {
 // Is matches ErrOrder and record.ErrCorrupt.
 func (e *OrderError) Is(target error) bool { return target == ErrOrder || target == record.ErrCorrupt }
 
+// MissingError says that a log without gaps lacks offsets: what begins where they should is a batch with later ones, or the
+// end. It matches ErrOrder and record.ErrCorrupt.
+type MissingError struct {
+	First, Last int64
+}
+
+// Error gives the offsets.
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("segment: offsets %d to %d are missing here", e.First, e.Last)
+}
+
+// Is matches ErrOrder and record.ErrCorrupt.
+func (e *MissingError) Is(target error) bool {
+	return target == ErrOrder || target == record.ErrCorrupt
+}
+
 // IndexError says that an entry could not be added to an index. The log and the bookkeeping of the segment are not
 // concerned: look-ups near that entry walk further, and a rebuild brings it back. It matches ErrIndex and its cause.
 type IndexError struct {

@@ -41,9 +41,12 @@ type Extent struct {
 // LocateIn is Locate for a log whose offsets may be known to have no gaps. There a batch is found by what its neighbours say,
 // since no checksum covers its base offset: one that was changed is a *CorruptError for the offsets that it had, and for no
 // other. The first batch then begins at the segment's base offset, each at the end of the one before, and the last one ends
-// at Next; what is missing is a *CorruptError too.
+// at Next; what is missing is a *CorruptError with a *MissingError, for the missing offsets and no others.
 func (s *Segment) LocateIn(offset int64, x Extent) (h Header, found bool, err error) {
 	end, err := s.limit(x.End)
+	if err == nil && end <= 0 && s.base <= offset && offset < x.Next {
+		err = s.missing(0, s.base, x.Next)
+	}
 	if err != nil || end <= 0 {
 		return Header{}, false, err
 	}
@@ -79,8 +82,12 @@ func (c *HeaderScanner) find(offset, next int64) (h Header, found bool, err erro
 
 // pass is find where offsets may jump, so that what a header says has to be believed.
 func (c *HeaderScanner) pass(offset int64) (h Header, found bool, err error) {
+	before := c.header
 	found = c.header.Size > 0 && c.header.LastOffset >= offset
-	for !found && err == nil && c.Next() {
+	for !found && err == nil {
+		if before = c.header; !c.Next() {
+			break
+		}
 		found = c.header.LastOffset >= offset
 		err = c.belowBase()
 	}
@@ -88,67 +95,22 @@ func (c *HeaderScanner) pass(offset int64) (h Header, found bool, err error) {
 	if err == nil {
 		err = c.tail.failure()
 	}
+	if before.Size > 0 && before.LastOffset < offset && !isReadError(err) && (err != nil || !found || h.BaseOffset > offset) {
+		// The one before led here, past the offset or to bytes that are no batch: its length or its offsets may be wrong.
+		if bad := c.whole(&before, -1); bad != nil {
+			return before, false, bad
+		}
+	}
 	return h, found, err
 }
 
-// follow is find where each batch begins at the offset at which the one before ends. Where that is not so, one of the two
-// has other offsets than it was stored with: its count is under its checksum, so the one before is to blame if that is wrong,
-// and else the next one, whose offsets then follow from its place.
-func (c *HeaderScanner) follow(offset, next int64) (h Header, found bool, err error) {
-	want, more := c.w.s.base, true
-	if c.header.Size > 0 {
-		want = c.header.BaseOffset
-	} else {
-		more = c.Next()
+// whole is the error about a batch with a wrong checksum, in front of which the log is good below want.
+func (c *HeaderScanner) whole(h *Header, want int64) error {
+	err := c.w.s.verify(*h)
+	if err != nil && !isReadError(err) {
+		err = &CorruptError{Path: c.w.s.Path(), Position: h.Position, LastOffset: want - 1, Err: err}
 	}
-	for more {
-		h = c.header
-		if h.BaseOffset == want && offset <= want && h.LastOffset >= want {
-			return h, true, nil // the offset is its first one, whatever its count may be
-		}
-		more = c.Next()
-		if err := c.Err(); err != nil {
-			return h, false, err
-		}
-		last := h.LastOffset
-		if h.Magic >= record.Magic && (h.BaseOffset != want || last < want || !c.continues(last+1, next, more)) {
-			if err := c.w.s.verify(h); err != nil {
-				if !isReadError(err) {
-					err = &CorruptError{Path: c.w.s.Path(), Position: h.Position, LastOffset: want - 1, Err: err}
-				}
-				return h, false, err
-			}
-			last = want + h.LastOffset - h.BaseOffset
-			if last >= offset && h.BaseOffset != want || last < want {
-				return h, false, c.outOfOrder(&h, want)
-			}
-		}
-		if last >= offset {
-			return h, true, nil
-		}
-		want = last + 1
-	}
-	if err := c.tail.failure(); err != nil || want == next {
-		return h, false, err
-	}
-	return h, false, c.outOfOrder(&Header{Position: c.tail.Position, BaseOffset: next, LastOffset: next - 1}, want)
-}
-
-// continues tells whether what comes behind a batch confirms the offset at which it ends. Of bytes that are no batch, and of
-// an old one, which stores only its last offset, nothing can be said.
-func (c *HeaderScanner) continues(end, next int64, more bool) bool {
-	switch {
-	case more:
-		return c.header.Magic < record.Magic || c.header.BaseOffset == end
-	case c.tail.Kind == CleanEnd || c.tail.Kind == ZeroTail:
-		return next == end
-	}
-	return true
-}
-
-func (c *HeaderScanner) outOfOrder(h *Header, want int64) error {
-	return &CorruptError{Path: c.w.s.Path(), Position: h.Position, LastOffset: want - 1,
-		Err: &OrderError{BaseOffset: h.BaseOffset, LastOffset: h.LastOffset, Want: want}}
+	return err
 }
 
 // belowBase is the error about a batch with an offset below the segment's: it was changed after it was stored, and to pass

@@ -3,6 +3,7 @@ package segment
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -47,20 +48,23 @@ func (s *Segment) FindBatch(from, end int64, maxSize int64, expect func(Header) 
 	if f.legacy = len(head) <= posMagic || head[posMagic] != record.Magic; f.legacy {
 		f.least = smallestV0
 	}
-	_, claimed, err := f.w.entry(from)
+	bad, claimed, err := f.w.entry(from)
 	if isReadError(err) {
 		return 0, false, err
 	}
+	bad = bytes.Clone(bad) // the window moves on
 	if at := from + claimed; err == nil && claimed > 0 && at <= end-f.least {
 		p, err := f.w.view(at, min(end-at, record.Overhead))
 		if err != nil {
 			return 0, false, err
 		}
-		if ok, err := f.check(p, at); ok || err != nil {
-			return at, ok, err
+		if ok, err := f.check(p, at); err != nil {
+			return 0, false, err
+		} else if ok {
+			return f.nearer(bad, from, at, int64(binary.BigEndian.Uint64(p)))
 		}
 	}
-	return f.search(from + 1)
+	return f.search(from+1, end)
 }
 
 type finder struct {
@@ -74,15 +78,41 @@ type finder struct {
 	least   int64 // bytes that a batch has at least
 }
 
-// search looks at each byte from pos on.
-func (f *finder) search(pos int64) (int64, bool, error) {
-	for pos <= f.end-f.least {
+// nearer returns the place of a batch in front of the one at claimed, where the bad batch at from claims to end, if that one
+// does not begin at the offset behind the bad batch and there is one that does: then the length is wrong.
+func (f *finder) nearer(bad []byte, from, claimed, base int64) (int64, bool, error) {
+	if len(bad) < record.Overhead || bad[posMagic] != record.Magic {
+		return claimed, true, nil
+	}
+	h := parseHeader(bad, from, claimed-from)
+	next := h.NextOffset()
+	if next == base {
+		return claimed, true, nil
+	}
+	g := *f
+	g.w = window{s: f.s, end: f.end, step: maxStep}
+	defer g.w.release()
+	g.expect = func(h Header) bool { return h.BaseOffset == next && (f.expect == nil || f.expect(h)) }
+	at, found, err := g.search(from+1, claimed)
+	if errors.Is(err, ErrSearchLimit) || err == nil && !found {
+		return claimed, true, nil
+	}
+	return at, found, err
+}
+
+// search looks for a batch that begins at pos or behind, below until.
+func (f *finder) search(pos, until int64) (int64, bool, error) {
+	until = min(until, f.end-f.least+1)
+	for pos < until {
 		p, err := f.w.view(pos, min(f.end-pos, maxStep))
 		if err != nil {
 			return 0, false, err
 		}
 		for i := f.candidate(p, 0); i >= 0; i = f.candidate(p, i+1) {
 			at := pos + int64(i)
+			if at >= until {
+				return 0, false, nil
+			}
 			if ok, err := f.check(p[i:min(len(p), i+record.Overhead)], at); ok || err != nil {
 				return at, ok, err
 			}

@@ -383,6 +383,10 @@ func (l *Log) takeLoaded(s *recovery.State) {
 		l.setUnstable()
 	}
 	if l.opts.ReadOnly {
+		l.goneBelow.Store(0)
+		if first := s.Segments.First().BaseOffset(); s.LogStart < first {
+			l.goneBelow.Store(first)
+		}
 		l.follow.begin(l, s)
 	}
 }

@@ -94,6 +94,7 @@ type Log struct {
 
 	segments   atomic.Pointer[segment.Set]
 	visible    published
+	goneBelow  atomic.Int64 // ReadOnly: the segments between the log start and this offset are gone; 0 if none are
 	waiters    waiters
 	failedWith atomic.Pointer[failed]
 	isClosed   atomic.Bool

@@ -3,6 +3,7 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/oncelog/oncelog/index"
 	"github.com/oncelog/oncelog/segment"
@@ -129,11 +130,15 @@ func (l *Log) readOnce(start int64, o ReadOptions, e *ends, known knownPlace) (F
 
 // readBelow reads from the first segment that has a batch at or behind start, below the limit.
 func (l *Log) readBelow(f Fetch, set *segment.Set, start int64, o ReadOptions, e *ends, limit place, known knownPlace) (Fetch, error) {
+	if gone := l.goneBelow.Load(); start < gone {
+		path := filepath.Join(l.dir, segment.FileName(segment.KindLog, start))
+		return f, &UnreadableError{First: start, Last: gone - 1, Path: path, Err: &segment.MissingError{First: start, Last: gone - 1}}
+	}
 	s, ok := floorOrFirst(set, start)
 	for ; ok; s, ok = set.Higher(s.BaseOffset()) {
 		end := endIn(s, e.end)
 		ro := segment.ReadOptions{StartOffset: start, MaxBytes: o.MaxBytes, MaxPosition: end, MinOneMessage: o.MinOneMessage}
-		if w := l.stretch(set, s, e); !w.gaps && end > 0 && !l.opts.Compat {
+		if w := l.stretch(set, s, e); !w.gaps && !l.opts.Compat {
 			ro.Next = w.last + 1
 		}
 		if known.position > 0 && known.segment == s.BaseOffset() {

@@ -218,6 +218,9 @@ func (c *cursor) fetch() (p piece, err error) {
 // pass goes on behind bytes that are no batch, if none of the offsets from the next one on is missing. Else the loop is over,
 // with an error that tells those that are.
 func (c *cursor) pass(p *piece, position int64, cause error) bool {
+	if order := (*segment.OrderError)(nil); position > p.position && errors.As(cause, &order) {
+		return true // batches are missing, or have wrong offsets: the look-up of the next one tells
+	}
 	damage := &segment.CorruptError{Path: p.segment.Path(), Position: position, LastOffset: c.at - 1, Err: cause}
 	err := c.l.observe(func(e *ends, set *segment.Set) error {
 		if s, ok := set.Get(p.segment.BaseOffset()); !ok || s != p.segment {

@@ -161,6 +161,9 @@ func (l *Log) around(set *segment.Set, s *segment.Segment, damage *segment.Corru
 	if offset > w.last {
 		return 0, false, nil
 	}
+	if missing, ok := errors.AsType[*segment.MissingError](damage.Err); ok {
+		return 0, false, &UnreadableError{First: offset, Last: missing.Last, Path: damage.Path, Position: damage.Position, Err: damage.Err}
+	}
 	lowest := max(s.BaseOffset(), damage.LastOffset+1)
 	hole := func(last int64) error {
 		return &UnreadableError{First: offset, Last: last, Path: damage.Path, Position: damage.Position, Err: damage.Err}
