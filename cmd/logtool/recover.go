@@ -39,8 +39,9 @@ func (a *app) recoverCommand() *cobra.Command {
 the log closed in order. Whatever is cut is copied into a file oncelog.cut-… in the directory first. Transactions of named
 producers that a dead writer left open are aborted, as by every open for writing; that appends a marker for each.
 
-The exit status is about what is done: 0 where the plan can be carried out, or was, 1 where the policy refuses it. What is
-wrong is the business of inspect.
+Then everything is verified, as inspect does it, since an open reads no more than it needs. The exit status is 0 where the
+plan can be carried out, or was, though bytes are cut; 1 where the policy refuses it, or something wrong is left that cannot be
+repaired from what is there, which is listed.
 
 The policies:
   strict              refuse whenever there is a byte to cut that is not zero
@@ -72,6 +73,7 @@ type recoverResult struct {
 	BytesCut int64     `json:"bytesCut"` // and kept aside; a plan counts what it knows
 	Trimmed  int64     `json:"bytesTrimmed"`
 	Findings []finding `json:"findings"`
+	Left     []finding `json:"left"` // problems that an open does not notice, or cannot repair
 }
 
 // keptResult is the answer to recover --remove-kept.
@@ -116,10 +118,13 @@ func (a *app) recover(ctx context.Context, arg string, o recoverOptions) error {
 	if r.Findings == nil {
 		r.Findings = []finding{}
 	}
+	if r.Left, err = a.problemsLeft(ctx, r); err != nil {
+		return err
+	}
 	if err := a.printRecovery(r, o); err != nil {
 		return err
 	}
-	if r.Refused {
+	if r.Refused || len(r.Left) > 0 {
 		return errProblems
 	}
 	return nil
@@ -152,6 +157,48 @@ func (a *app) planRecovery(ctx context.Context, dir string, policy wal.Policy) (
 		}
 	}
 	return r, nil
+}
+
+// problemsLeft verifies everything, as inspect does, and returns the problems that a recovery has left, or would leave: an open
+// reads no more than it needs, and what is missing nobody can bring back. Of a refused one all is left.
+func (a *app) problemsLeft(ctx context.Context, r *recoverResult) ([]finding, error) {
+	left := []finding{}
+	if r.Refused {
+		return left, nil
+	}
+	policy := policies[r.Policy]
+	if r.Applied {
+		policy = wal.TolerateTornTail
+	}
+	reader := *a
+	reader.fsys = readOnlyFS{a.fsys}
+	p, err := reader.inspectPartition(ctx, r.Path, policy, true)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range p.Findings {
+		if f.Problem && (r.Applied || f.Decision == "" && !goes(r.Findings, &f)) {
+			left = append(left, f)
+		}
+	}
+	return left, nil
+}
+
+// goes tells whether what a finding is about goes with what is cut.
+func goes(list []finding, f *finding) bool {
+	at := segment.Parse(f.File)
+	for i := range list {
+		c := &list[i]
+		if c.Decision != recovery.CutTail.String() && c.Decision != recovery.CutSegment.String() || at.Kind == segment.KindUnknown {
+			continue
+		}
+		n := segment.Parse(c.File)
+		behind := at.Kind != segment.KindLog || f.Position == nil || c.Position == nil || *f.Position >= *c.Position
+		if at.Offset > n.Offset || at.Offset == n.Offset && behind {
+			return true
+		}
+	}
+	return false
 }
 
 // freeCutName is the name that recovery gives the copy of what it cuts at a place.
@@ -254,6 +301,9 @@ func (a *app) printRecovery(r *recoverResult, o recoverOptions) error {
 	for i := range r.Findings {
 		fmt.Fprintf(w, "  %s\n", strings.Replace(lineOf(&r.Findings[i]), ", kept in ", keptWord(r.Applied), 1))
 	}
+	for i := range r.Left {
+		fmt.Fprintf(w, "  left: %s\n", lineOf(&r.Left[i]))
+	}
 	fmt.Fprintf(w, "  result    %s\n", r.outcome())
 	return w.Flush()
 }
@@ -288,11 +338,15 @@ func keptWord(applied bool) string {
 func (r *recoverResult) outcome() string {
 	log := fmt.Sprintf("log from offset %d to %d, %s kept aside and cut, %s trimmed",
 		r.LogStart, r.LogEnd, count(r.BytesCut, "byte"), count(r.Trimmed, "zero byte"))
+	left := ""
+	if n := len(r.Left); n > 0 {
+		left = fmt.Sprintf("; %s left that no recovery repairs: restore the partition from a copy, or read around it", count(n, "problem"))
+	}
 	switch {
 	case r.Refused:
 		return "refused; nothing was changed"
 	case r.Applied:
-		return "done: " + log
+		return "done: " + log + left
 	}
-	return "planned: " + log + "; nothing was changed, --apply does it"
+	return "planned: " + log + "; nothing was changed, --apply does it" + left
 }

@@ -374,8 +374,8 @@ func (v *verifier) stateFile() error {
 	}
 	for _, i := range f.Damaged() {
 		from, end := recovery.SlotBytes(i)
-		v.found.Add(Finding{File: recovery.StateFileName, Problem: true, Position: Known(from), End: Known(end),
-			Reason: fmt.Sprintf("slot %d of the state file is neither good nor empty: if it was the newest, how far the log was durable is not known any more; the next writer makes it good", i)})
+		v.found.Add(Finding{File: recovery.StateFileName, Problem: true, Decision: recovery.Rebuild.String(), Position: Known(from), End: Known(end),
+			Reason: fmt.Sprintf("slot %d of the state file is neither good nor empty: if it was the newest, how far the log was durable is not known any more", i)})
 	}
 	return f.Close()
 }
