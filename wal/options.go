@@ -117,7 +117,7 @@ type Options struct {
 
 	// CheckSegments lets Open look at both ends of every segment, where otherwise only the names of the files below the last
 	// checkpoint are looked at: a segment that has been emptied, shortened, grown or exchanged is found before it is read.
-	// It opens every file.
+	// It opens every file, and reads the last batch of a closed log.
 	CheckSegments bool
 
 	// DamagePolicy decides what Open may cut; default TolerateTornTail.
