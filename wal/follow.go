@@ -343,7 +343,7 @@ func (l *Log) forgetShadows() error {
 
 // reload loads everything anew, as an open does. The caller holds follow.mu.
 func (l *Log) reload(ctx context.Context) error {
-	s, err := recovery.Load(ctx, l.fsys, l.recoveryParams())
+	s, err := l.load(ctx)
 	if err != nil {
 		return err
 	}
