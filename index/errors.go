@@ -66,7 +66,8 @@ func (e *CorruptError) Error() string {
 // Is reports whether target is ErrCorrupt.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
-// VersionError says that an entry of a transaction index has a version other than 0. Such a file is not corrupt.
+// VersionError says that an entry of a transaction index has a version other than 0. Kafka does not take such a file for a
+// corrupt one; whoever knows that no newer program wrote it may.
 type VersionError struct {
 	Path    string
 	Entry   int
@@ -75,7 +76,7 @@ type VersionError struct {
 
 // Error gives the path, the entry and its version.
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("index: %s: entry %d: version %d, only 0 is supported; a newer program wrote this file",
+	return fmt.Sprintf("index: %s: entry %d: version %d, only 0 is supported; a newer program wrote this file, or it is damaged",
 		e.Path, e.Entry, e.Version)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"sort"
 	"sync"
 	"sync/atomic"
 
@@ -152,7 +153,7 @@ func (x *Txn) Collect(fetchOffset, upperBound int64) (txns []AbortedTxn, complet
 		if err != nil {
 			return nil, false, err
 		}
-		if t.LastOffset >= fetchOffset && t.FirstOffset < upperBound {
+		if t.concerns(fetchOffset, upperBound) {
 			txns = append(txns, t)
 		}
 		if t.LastStableOffset >= upperBound {
@@ -184,6 +185,47 @@ func (x *Txn) Bounds() (TxnBounds, error) {
 	return b, nil
 }
 
+// concerns tells whether a fetch of the offsets [fetchOffset, upperBound) has to know the transaction.
+func (t *AbortedTxn) concerns(fetchOffset, upperBound int64) bool {
+	return t.LastOffset >= fetchOffset && t.FirstOffset < upperBound
+}
+
+// Collect is Txn.Collect on a list of entries in order.
+func Collect(list []AbortedTxn, fetchOffset, upperBound int64) (txns []AbortedTxn, complete bool) {
+	first := sort.Search(len(list), func(i int) bool { return list[i].LastOffset >= fetchOffset })
+	for _, t := range list[first:] {
+		if t.concerns(fetchOffset, upperBound) {
+			txns = append(txns, t)
+		}
+		if t.LastStableOffset >= upperBound {
+			return txns, true
+		}
+	}
+	return txns, false
+}
+
+// Ending calls f for each entry whose last offset is in [from, to), in order. An error comes after the entries before it.
+func (x *Txn) Ending(from, to int64, f func(AbortedTxn)) error {
+	first := int64(0)
+	if from > 0 {
+		var err error
+		if first, err = x.firstEnding(from); err != nil {
+			return err
+		}
+	}
+	for t, err := range x.from(first) {
+		switch {
+		case err != nil:
+			return err
+		case t.LastOffset >= to:
+			return nil
+		case t.LastOffset >= from:
+			f(t)
+		}
+	}
+	return nil
+}
+
 // All yields the entries in order. An error ends the sequence: a *VersionError, or a *CorruptError for an entry that
 // cannot be (with Config.KafkaOpen every entry of version 0 can). A partial entry at the end is no entry. The loop
 // may call any method of the index.
@@ -206,9 +248,9 @@ func (x *Txn) SanityCheck() error {
 	return nil
 }
 
-// TruncateTo cuts the file before the first entry whose last offset is offset or more, if there is one; durable
-// after Flush. An index that cannot be read up to there is not cut: Reset it and rebuild it. Source:
-// TransactionIndex.truncateTo.
+// TruncateTo cuts the file before the first entry whose last offset is offset or more, if there is one, or before a partial
+// entry at its end, which Kafka (Config.KafkaOpen) leaves; durable after Flush. An index that cannot be read up to there is not
+// cut: Reset it and rebuild it. Source: TransactionIndex.truncateTo.
 func (x *Txn) TruncateTo(offset int64) error {
 	x.wmu.Lock()
 	defer x.wmu.Unlock()
@@ -225,7 +267,10 @@ func (x *Txn) TruncateTo(offset int64) error {
 		}
 		keep, last, known = keep+1, t.LastOffset, true
 	}
-	return nil
+	if x.kafka || x.size == keep*txnSize {
+		return nil
+	}
+	return x.cut(keep, last, known)
 }
 
 // Reset removes all entries and cuts the file, if there is one, to nothing. Durable after Flush. Source:

@@ -51,6 +51,19 @@ func (m *Manager) FirstUndecidedOffset() (int64, bool) {
 // OpenTxns returns the open transactions in order of their first offsets.
 func (m *Manager) OpenTxns() []Txn { return m.open.list() }
 
+// DropOpenTxns forgets the open transactions, not their producers, and returns them: for a reader of a damaged log, in which
+// their ends may have been among what cannot be read.
+func (m *Manager) DropOpenTxns() []Txn {
+	list := m.open.list()
+	for _, t := range list {
+		if slot, ok := m.table.find(t.ProducerID); ok {
+			m.table.mut(slot).txnFirst = NoOffset
+		}
+	}
+	m.open.clear()
+	return list
+}
+
 // DecidedTxns returns the transactions that have ended above the high watermark, in order of their markers.
 func (m *Manager) DecidedTxns() []Txn { return append([]Txn(nil), m.decided.txns...) }
 

@@ -56,6 +56,12 @@
 // Where compaction may have moved that batch the pair is believed: it was made by us, and is removed with what it speaks of.
 // Where another program wrote, its snapshot has one batch a producer, and that is what is known of what lies before it.
 //
+// A transaction index has no checksum. Where this library wrote last, the state file has the sum of the entries below the
+// recovery point; every load reads the indexes that there are, and if they do not add up to it makes all of them anew by a
+// replay of the log. A reader, who changes no file, has what a writer would make in memory, and where the log has holes he is
+// told of which transactions nobody knows the end (Doubt). Damage that a replay meets lets the load begin anew and scan that
+// segment. The sum is not said while compaction replaces segments.
+//
 // # Format of oncelog.state
 //
 // Three slots at bytes 0, 4096 and 8192, each of 512 bytes; the valid one with the greatest generation counts. The first
@@ -88,6 +94,9 @@
 //	   304    16  how many segments there are from the one with the log start on whose base offset lies below the durable end,
 //	              0 if that is not said, and the sum of the XXH64 of their base offsets
 //	   320    16  the fingerprints at byte 144 as they are without the leader epochs, should that file be lost
+//	   336     8  sum modulo 2⁶⁴ of the XXH64 of the 32 bytes behind the version of each transaction index entry whose marker
+//	              is at or behind the log start and below the offset of the recovery point
+//	   344     8  1 + their number, 0 if they were not counted
 //	   504     8  XXH64 of bytes 0 to 503
 //
 //	an end or point
@@ -106,5 +115,5 @@
 //
 // RefusedError (ErrRefused) asks for a person. ErrUnsupportedVersion means a file of a newer program. Everything else
 // comes from the file system. Whatever the directory holds, a load does not panic, and takes no more memory than one batch
-// of the log, the producers, and a few buffers of a MiB need.
+// of the log, the producers, a few buffers of a MiB, and the aborted transactions whose index is made anew need.
 package recovery

@@ -102,7 +102,7 @@ func (w *scanner) plausible(s *segment.Segment, t segment.Tail) (pos int64, foun
 	gaps := w.l.gaps
 	return s.FindBatch(t.Position, size, size, func(h segment.Header) bool {
 		switch {
-		case believed && h.BaseOffset == bad.next:
+		case believed && (h.BaseOffset == bad.next || h.BaseOffset == bad.follows):
 			return true
 		case believed && h.Position < t.Position+bad.size:
 			return false
@@ -113,9 +113,10 @@ func (w *scanner) plausible(s *segment.Segment, t segment.Tail) (pos int64, foun
 
 // head is what the first bytes of a bad batch claim.
 type head struct {
-	size  int64 // bytes
-	next  int64 // offset behind its last record
-	zeros int64 // its last bytes that are zeros as far as its format goes, whatever the records are
+	size    int64 // bytes
+	next    int64 // offset behind its last record
+	follows int64 // the same if it had the offset that it must have
+	zeros   int64 // its last bytes that are zeros as far as its format goes, whatever the records are
 }
 
 // headAt reads the head of the bad batch, and tells whether it can be believed: it has the offset that is expected, and
@@ -141,7 +142,7 @@ func (w *scanner) headAt(s *segment.Segment, pos, size int64) (h head, believed 
 		base != w.at.Offset && !misplaced && !(w.l.gaps && base > w.at.Offset) {
 		return h, false, nil
 	}
-	h = head{size: length + record.LogOverhead, next: base + delta + 1}
+	h = head{size: length + record.LogOverhead, next: base + delta + 1, follows: w.at.Offset + delta + 1}
 	switch record.Attributes(binary.BigEndian.Uint16(b[21:])).Compression() {
 	case record.None, record.Gzip: // no headers of the last record; the length of what was compressed
 		h.zeros = 1

@@ -399,6 +399,10 @@ func (w *scanner) below() bool {
 // cutsDamage tells whether the log is cut where it is damaged.
 func (l *loader) cutsDamage() bool { return l.p.Policy == PointInTime && l.asWriter() }
 
+// goesAround tells whether the load is one that damage does not end: a reader's, or one that finds out what is wrong with a log
+// that a writer would refuse.
+func (l *loader) goesAround() bool { return l.p.ReadOnly && (!l.p.dryRun || l.report.Refused()) }
+
 // asWriter tells whether the load is one for writing, or finds out what such a one would do.
 func (l *loader) asWriter() bool { return !l.p.ReadOnly || l.p.dryRun }
 

@@ -225,7 +225,7 @@ func (l *loader) kafkaRecoverSegment(s *segment.Segment) (removed int64, err err
 		return 0, fmt.Errorf("recovery: %w", err)
 	}
 	s.SetSize(size)
-	r := replay{l: l, m: m, txnFrom: s.BaseOffset(), aborted: (*segment.Segment).AppendAborted, strict: true}
+	r := replay{l: l, m: m, aborted: (*segment.Segment).AppendAborted, strict: true}
 	c := s.ScanWith(0, size, segment.ScanOptions{})
 	end := int64(0)
 	for c.Next() {
@@ -341,7 +341,7 @@ func (l *loader) kafkaRebuild(m *producerstate.Manager, logStart, end int64, cle
 		return err
 	}
 	if end > m.MapEndOffset() && !skip {
-		r := replay{l: l, m: m, txnFrom: unlimited, strict: true}
+		r := replay{l: l, m: m, strict: true, lenient: true}
 		from := m.MapEndOffset()
 		for s := range l.segments.From(from) {
 			if s.BaseOffset() >= end {

@@ -36,42 +36,6 @@ type Params struct {
 	dryRun bool
 }
 
-// State is a loaded log. It is for the package wal.
-type State struct {
-	Segments   segment.Set // at least one; the last one is active
-	ActiveSize int64       // bytes of batches in it
-	Producers  *producerstate.Manager
-	Epochs     *leaderepoch.Cache
-	StateFile  *StateFile // nil with Compat and ReadOnly
-	Foreign    Foreign    // as it is now
-
-	LogStart       int64
-	End            Position // log end; everything below is on disk unless ReadOnly
-	RecoveryPoint  Position
-	SnapshotOffset int64 // of the pair at the recovery point, −1 if there is none
-
-	NewestTimestamp int64 // greatest timestamp of a batch, as far as it is known
-	AppendClock     int64 // clock of the newest append, as far as it is known
-	Gaps            bool  // offsets may jump
-	Cleaned         int64 // first dirty offset, as far as our own state file knows it
-	Compacted       int64 // compaction may have moved any batch below
-
-	Slot   Slot // what the state file said when the load began; of no meaning where another program wrote
-	Report Report
-}
-
-// Close closes what Load opened, after an open that was given up.
-func (s *State) Close() error {
-	var errs []error
-	for seg := range s.Segments.All() {
-		errs = append(errs, seg.Close())
-	}
-	if s.StateFile != nil {
-		errs = append(errs, s.StateFile.Close())
-	}
-	return errors.Join(errs...)
-}
-
 // Load finds out what the directory holds, decides, and unless ReadOnly is set acts on it. The caller holds the locks.
 // It returns *RefusedError where the decision is left to a person.
 func Load(ctx context.Context, fsys vfs.FS, p Params) (*State, error) {
@@ -86,7 +50,7 @@ func Load(ctx context.Context, fsys vfs.FS, p Params) (*State, error) {
 		return nil, errors.Join(withVersion(err), l.close())
 	}
 	l.log()
-	return l.state(), nil
+	return l.state()
 }
 
 // Inspect does what Load does up to the decision, and changes nothing. Its error says that the directory could not be
@@ -162,8 +126,9 @@ type loader struct {
 	fsys vfs.FS
 	p    Params
 
-	entries []vfs.DirEntry // of the directory, as it was listed
-	names   []segment.Name // regular files of the directory
+	entries []vfs.DirEntry        // of the directory, as it was listed
+	names   []segment.Name        // regular files of the directory
+	noFile  map[segment.Name]bool // what bears such a name and is none
 	foreign Foreign
 	file    *StateFile
 	slot    Slot // newest, valid if us
@@ -186,9 +151,12 @@ type loader struct {
 	rebuilds  []rebuild
 	newestOf  map[int64]newestBelow // by base offset
 	stale     []int64               // snapshots of offsets that are not there any more
-	found     abortedTxns
+	aborted   abortedTxns           // what transaction indexes hold when all is done, where their files do not now
+	txnLost   map[int64]bool        // base offsets of the segments whose transaction index is made anew as a whole
+	txnTotals map[int64]txnTotals   // by base offset, of files
+	doubts    []Doubt
+	gone      Lost
 	orphans   []segment.Name     // indexes without a log file
-	txnLost   []*segment.Segment // whose transaction index was emptied although no replay comes by
 	rebuilt   []*segment.Segment // of which an index was made anew
 	replaced  map[int64]bool     // base offsets of segments whose transaction index may have been lost in a replacement
 	txnBad    []txnDamage
@@ -215,7 +183,8 @@ func newLoader(ctx context.Context, fsys vfs.FS, p Params) *loader {
 		p.Segments.Pool = segment.NewPool(0)
 	}
 	l := &loader{ctx: ctx, fsys: fsys, p: p, newest: record.NoTimestamp, snapshotOffset: -1,
-		derivedFrom: placeInLog{segment: unlimited}, derivedOffset: unlimited, rebuildFrom: unlimited}
+		derivedFrom: placeInLog{segment: unlimited}, derivedOffset: unlimited, rebuildFrom: unlimited,
+		aborted: abortedTxns{}, txnLost: map[int64]bool{}, txnTotals: map[int64]txnTotals{}}
 	l.report = Report{Dir: p.Dir, DryRun: p.dryRun, Durable: -1}
 	return l
 }
@@ -425,27 +394,6 @@ func (l *loader) summarize() {
 
 // derives tells whether anything is made anew from the log.
 func (l *loader) derives() bool { return l.derivedFrom.segment != unlimited }
-
-func (l *loader) state() *State {
-	s := &State{
-		Segments: l.segments, Producers: l.producers, Epochs: l.epochs, StateFile: l.file, Foreign: l.foreign,
-		LogStart: l.logStart, End: l.end, RecoveryPoint: l.recoveryPoint, SnapshotOffset: l.snapshotOffset,
-		NewestTimestamp: l.newest, AppendClock: record.NoTimestamp, Gaps: l.gaps, Slot: l.newestSlot(), Report: l.report,
-	}
-	if l.us {
-		s.AppendClock, s.Cleaned, s.Compacted = l.slot.AppendClock, l.slot.Cleaned, l.slot.Compacted
-	}
-	s.AppendClock = max(s.AppendClock, l.producers.NewestTime())
-	if n, err := l.segments.Active().Size(); err == nil {
-		s.ActiveSize = n
-	}
-	if l.p.Compat || l.p.ReadOnly {
-		// It was opened for reading; there is nothing that closing could lose.
-		_ = l.file.Close()
-		s.StateFile = nil
-	}
-	return s
-}
 
 func (l *loader) close() error {
 	var errs []error

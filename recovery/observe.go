@@ -48,7 +48,7 @@ func (l *loader) list() error {
 		return fmt.Errorf("recovery: %w", err)
 	}
 	l.entries = entries
-	l.names, l.report.CutFiles = l.names[:0], 0
+	l.names, l.noFile, l.report.CutFiles = l.names[:0], map[segment.Name]bool{}, 0
 	for _, e := range entries {
 		n := segment.Parse(e.Name)
 		if n.Kind == segment.KindCut {
@@ -67,6 +67,7 @@ func (l *loader) list() error {
 				Reason: "ends like a file of a segment, but its name is no offset; it is left alone, and a broker would not start"})
 		case e.Kind != vfs.Regular:
 			l.find(Finding{Path: filepath.Join(l.p.Dir, e.Name), Decision: Refuse, Problem: true, Reason: "is no regular file"})
+			l.noFile[n] = true
 		default:
 			l.names = append(l.names, n)
 		}

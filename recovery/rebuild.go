@@ -73,7 +73,7 @@ type newestBelow struct {
 
 // readNewest reads what a segment has to know of its batches below end when it is written to. One that is damaged is not.
 func (l *loader) readNewest(s *segment.Segment, end int64) error {
-	if l.p.ReadOnly && (!l.p.dryRun || l.report.Refused()) {
+	if l.goesAround() {
 		return nil
 	}
 	newest, err := s.NewestBelow(end)
@@ -98,7 +98,6 @@ func (l *loader) rebuildIndexes() error {
 			if err := l.noteRebuild(r.base); err != nil {
 				return err
 			}
-			l.txnLost = append(l.txnLost, s)
 		}
 		if r.whole {
 			l.rebuilt = append(l.rebuilt, s)
@@ -147,18 +146,13 @@ func (l *loader) rebuildIndex(s *segment.Segment, from int64) error {
 		// Even where no batch lies behind it, entries of batches that are gone may.
 		offset = l.derivedOffset
 	}
-	err = s.RewindIndexes(from, offset)
-	if errors.Is(err, index.ErrCorrupt) || (l.us || l.takingOver) && errors.Is(err, index.ErrUnsupportedVersion) {
-		// Entries of aborted transactions that were not synced. Those before them are in doubt too, so all are made anew.
-		l.txnLost = append(l.txnLost, s)
-		if err = l.noteRebuild(s.BaseOffset()); err == nil {
-			err = s.ResetTxnIndex()
-		}
-		if err == nil {
-			err = s.RewindIndexes(from, offset)
+	if from == 0 || l.txnLost[s.BaseOffset()] {
+		// What a power cut has left of the transaction index may look like anything, and all of it is written again.
+		if err := l.resetTxns(s); err != nil {
+			return err
 		}
 	}
-	if err != nil {
+	if err := s.RewindIndexes(from, offset); err != nil {
 		return fmt.Errorf("recovery: rebuild the indexes of %s: %w", s.Path(), err)
 	}
 	s.SetSize(size)

@@ -91,6 +91,11 @@ type Slot struct {
 
 	// RebuildFrom is 1 + the base offset of a segment, from which on a load was making indexes anew; 0 if none was.
 	RebuildFrom int64
+
+	// Txns stands for the aborted transactions whose marker is at or behind LogStart and below Recovery, in the
+	// transaction indexes. TxnsKnown is false while segments are being replaced.
+	Txns      TxnSum
+	TxnsKnown bool
 }
 
 // append encodes the slot behind dst.
@@ -128,6 +133,10 @@ func (s *Slot) append(dst []byte) []byte {
 	binary.BigEndian.PutUint64(b[312:], s.Segments.Sum)
 	binary.BigEndian.PutUint64(b[320:], s.Bare[0])
 	binary.BigEndian.PutUint64(b[328:], s.Bare[1])
+	if s.TxnsKnown {
+		binary.BigEndian.PutUint64(b[336:], s.Txns.Sum)
+		binary.BigEndian.PutUint64(b[344:], min(s.Txns.Count, math.MaxUint64-1)+1)
+	}
 	binary.BigEndian.PutUint64(b[slotSum:], xxhash.Sum64(b[:slotSum]))
 	return append(dst, b[:]...)
 }
@@ -189,6 +198,9 @@ func parseSlot(b []byte) (s Slot, err error) {
 	s.Cleaned, s.Compacted = int64(binary.BigEndian.Uint64(b[280:])), int64(binary.BigEndian.Uint64(b[288:]))
 	s.Changes = binary.BigEndian.Uint64(b[296:])
 	s.Segments = SegmentSum{binary.BigEndian.Uint64(b[304:]), binary.BigEndian.Uint64(b[312:])}
+	if n := binary.BigEndian.Uint64(b[344:]); n > 0 {
+		s.Txns, s.TxnsKnown = TxnSum{Count: n - 1, Sum: binary.BigEndian.Uint64(b[336:])}, true
+	}
 	s.Bare = [2]uint64{binary.BigEndian.Uint64(b[320:]), binary.BigEndian.Uint64(b[328:])}
 	s.Who = [2]uint64{binary.BigEndian.Uint64(b[144:]), binary.BigEndian.Uint64(b[152:])}
 	n := int(b[160])

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
@@ -26,6 +27,7 @@ func sampleSlot() Slot {
 		Clean: true, Gaps: true, Replacing: true, Mode: SyncInterval, GroupBound: 1 << 20, BootID: "boot", Who: [2]uint64{1, 2},
 		Newest: index.TimestampOffset{Timestamp: 1_700_000_000_000, Offset: 97}, RebuildFrom: 41, Cleaned: 55, Compacted: 77, Changes: 43,
 		Segments: SegmentSum{Count: 7, Sum: 1 << 63}, Bare: [2]uint64{5, 6},
+		Txns: TxnSum{Count: 258, Sum: 0x0123456789abcdef}, TxnsKnown: true,
 	}
 }
 
@@ -44,11 +46,12 @@ func TestSlot_Golden(t *testing.T) {
 	if hex.EncodeToString(got[256:296]) != rest {
 		t.Errorf("behind the boot id are %x, want %s", got[256:296], rest)
 	}
-	const more = "000000000000002b" + "0000000000000007" + "8000000000000000" + "0000000000000005" + "0000000000000006"
-	if hex.EncodeToString(got[296:336]) != more {
-		t.Errorf("at byte 296 are %x, want %s", got[296:336], more)
+	const more = "000000000000002b" + "0000000000000007" + "8000000000000000" + "0000000000000005" + "0000000000000006" +
+		"0123456789abcdef" + "0000000000000103"
+	if hex.EncodeToString(got[296:352]) != more {
+		t.Errorf("at byte 296 are %x, want %s", got[296:352], more)
 	}
-	clear(got[256:336])
+	clear(got[256:352])
 	if !bytes.Equal(got[len(want)/2:slotSum], make([]byte, slotSum-len(want)/2)) {
 		t.Error("what is not used must be zero")
 	}
@@ -82,6 +85,48 @@ func TestSlot_OtherVersionIsNotCorruption(t *testing.T) {
 	putSum(p)
 	if _, err := parseSlot(p); !errors.Is(err, ErrUnsupportedVersion) {
 		t.Errorf("version 2: %v", err)
+	}
+}
+
+// A slot of a version of this program that did not keep account of the transaction indexes says that it does not know.
+func TestSlot_WithoutTransactions(t *testing.T) {
+	s := sampleSlot()
+	p := s.append(nil)
+	clear(p[336:352])
+	putSum(p)
+	s.Txns, s.TxnsKnown = TxnSum{}, false
+	if got, err := parseSlot(p); err != nil || got != s {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	// None is not the same as not known, also after something was removed that had not been added.
+	for _, n := range []uint64{0, 1, math.MaxUint64} {
+		s.Txns, s.TxnsKnown = TxnSum{Count: n}, true
+		if got, err := parseSlot(s.append(nil)); err != nil || !got.TxnsKnown || got.Txns.Count != min(n, math.MaxUint64-1) {
+			t.Errorf("%d entries: read %+v, %v", n, got.Txns, err)
+		}
+	}
+}
+
+// The sum is a format: that of the entry of the example of an index, 0x1234 from 100 to 103, and 104.
+func TestTxnSum(t *testing.T) {
+	a := index.AbortedTxn{ProducerID: 0x1234, FirstOffset: 100, LastOffset: 103, LastStableOffset: 104}
+	b := index.AbortedTxn{ProducerID: 0x1234, FirstOffset: 105, LastOffset: 109, LastStableOffset: 104}
+	var s, r TxnSum
+	s.Add(a)
+	if want := (TxnSum{1, xxhash.Sum64(append(append(append(append([]byte{},
+		0, 0, 0, 0, 0, 0, 0x12, 0x34), 0, 0, 0, 0, 0, 0, 0, 100), 0, 0, 0, 0, 0, 0, 0, 103), 0, 0, 0, 0, 0, 0, 0, 104))}); s != want {
+		t.Errorf("%+v, want %+v", s, want)
+	}
+	s.Add(b)
+	r.Add(b)
+	r.Add(a)
+	if s != r || s.Count != 2 {
+		t.Errorf("in one order %+v, in the other %+v", s, r)
+	}
+	s.Remove(a)
+	s.Remove(b)
+	if s != (TxnSum{}) {
+		t.Errorf("nothing is left, and the sum is %+v", s)
 	}
 }
 

@@ -17,7 +17,8 @@ func RebuildProducers(
 	ctx context.Context, fsys vfs.FS, p Params, set segment.Set, m *producerstate.Manager, logStart, end, compacted int64,
 ) error {
 	l := newLoader(ctx, fsys, p)
-	l.us, l.segments, l.logStart, l.compacted = true, set, logStart, compacted
+	l.us, l.segments, l.logStart, l.gaps, l.compacted = true, set, logStart, true, compacted
+	l.end.Offset = end
 	m.SetAccept(l.producerConfig().Accept)
 	if p.Compat {
 		return l.kafkaRebuild(m, logStart, end, false)
@@ -26,7 +27,7 @@ func RebuildProducers(
 	if err := m.TruncateAndReload(min(first, end), end, p.Now().UnixMilli()); err != nil {
 		return err
 	}
-	r := replay{l: l, m: m, txnFrom: unlimited}
+	r := replay{l: l, m: m}
 	if err := r.run(m.MapEndOffset(), end); err != nil {
 		return err
 	}

@@ -20,11 +20,11 @@ func (l *loader) checkVersions() error {
 	}
 	for _, n := range l.names {
 		s, ok := l.txnIndexOf(n)
-		if !ok || l.renewsTxnIndex(s) {
+		if !ok || l.renewsTxnIndex(s) || l.isDeleted(s) {
 			continue
 		}
-		err := checkTxnIndex(s)
-		if errors.Is(err, index.ErrCorrupt) {
+		err := l.checkTxnIndex(s)
+		if errors.Is(err, index.ErrCorrupt) || l.us && errors.Is(err, index.ErrUnsupportedVersion) {
 			l.txnBad = append(l.txnBad, txnDamage{name: n, err: err})
 		} else if err != nil {
 			return err
@@ -51,12 +51,19 @@ func (l *loader) renewsTxnIndex(s *segment.Segment) bool {
 	return (l.us || l.takingOver) && s.BaseOffset() >= l.derivedFrom.segment
 }
 
-func checkTxnIndex(s *segment.Segment) error {
-	err := s.WithIndexes(func(_ *index.Offset, _ *index.Time, x *index.Txn) error { return x.SanityCheck() })
+// checkTxnIndex reads a transaction index to its end, and adds it up on the way.
+func (l *loader) checkTxnIndex(s *segment.Segment) error {
+	var t txnTotals
+	err := l.eachAborted(s, func(e index.AbortedTxn) { t.count(e, l.slot.LogStart, l.slot.Recovery.Offset) })
 	if err != nil {
-		return fmt.Errorf("recovery: %w", err)
+		return err
 	}
-	return nil
+	l.txnTotals[s.BaseOffset()] = t
+	n, err := s.PartialAborted()
+	if err != nil || n == 0 || !l.us {
+		return err // a broker may leave a part of an entry
+	}
+	return &index.CorruptError{Path: l.txnPath(s), Entry: -1, Reason: fmt.Sprintf("ends with %d bytes of a partial entry", n)}
 }
 
 // versionError lets what another package says about a version match ErrUnsupportedVersion.

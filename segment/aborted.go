@@ -43,19 +43,14 @@ func (s *Segment) ResetTxnIndex() error {
 func (s *Segment) AbortedTxns(from, upper int64) (txns []index.AbortedTxn, complete bool, err error) {
 	// First what is kept, then the file: the other way round ForgetShadow could come in between.
 	k := s.shadow.Load()
-	switch {
-	case k == nil:
+	if k == nil {
 		return s.listedAborted(from, upper)
-	case k.from > s.base:
-		err = s.withTxn(func(x *index.Txn) (err error) {
-			txns, _, err = x.Collect(from, upper)
-			return err
-		})
-		if err != nil {
-			return nil, false, err
-		}
 	}
-	txns, complete = k.merge(txns, from, upper)
+	if err := s.enter(); err != nil {
+		return nil, false, err
+	}
+	defer s.leave()
+	txns, complete = k.collect(from, upper)
 	return txns, complete, nil
 }
 
@@ -110,6 +105,24 @@ func (s *Segment) hasTxnIndex() (bool, error) {
 		return false, nil
 	}
 	return true, nil // what else is wrong, the open tells
+}
+
+// AbortedEnding calls f for each aborted transaction in the transaction index whose marker is in [from, to), in order. An entry
+// that cannot be is an error; f has had those before it.
+func (s *Segment) AbortedEnding(from, to int64, f func(index.AbortedTxn)) error {
+	if exists, err := s.hasTxnIndex(); err != nil || !exists {
+		return err
+	}
+	return s.withTxn(func(x *index.Txn) error { return x.Ending(from, to, f) })
+}
+
+// PartialAborted is the size of the partial entry at the end of the transaction index.
+func (s *Segment) PartialAborted() (n int, err error) {
+	err = s.withTxn(func(x *index.Txn) error {
+		n = x.PartialBytes()
+		return nil
+	})
+	return n, err
 }
 
 // UpperBound returns an offset that bounds from above what the size bytes from position pos can hold: that of the first

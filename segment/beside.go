@@ -12,24 +12,26 @@ import (
 	"github.com/oncelog/oncelog/record"
 )
 
-// shadow is what a reader has found out itself about the aborted transactions of a segment, from an offset on. There the
-// file of the transaction index does not count: it is not synced with the log, and a writer that goes on enters a
-// transaction a moment after its marker.
+// shadow is what a reader has found out itself about the aborted transactions of a segment. It stands for the file of the
+// transaction index, which is not synced with the log, and which a writer that goes on enters a transaction into a moment
+// after its marker.
 type shadow struct {
-	from int64
+	always bool // the file is not believed later either
 
 	mu   sync.Mutex
 	txns []index.AbortedTxn // ascending by marker; guarded by mu
 }
 
-// ShadowAborted makes a read-only segment keep the aborted transactions whose marker is at or behind from in memory, 32
-// bytes each: what the file says of them is left out, and AppendAborted adds to what is kept. It is for whoever reads all
-// batches from there on.
-func (s *Segment) ShadowAborted(from int64) { s.shadow.Store(&shadow{from: from}) }
+// ShadowAborted makes a read-only segment have the aborted transactions of the list, ascending by marker, instead of those
+// in the file, and keep in memory what AppendAborted adds, 32 bytes each. The list belongs to the segment from then on. always
+// says that the file is wrong, so that ForgetShadow leaves things as they are.
+func (s *Segment) ShadowAborted(list []index.AbortedTxn, always bool) {
+	s.shadow.Store(&shadow{txns: list, always: always})
+}
 
 // ForgetShadow ends what ShadowAborted began, when the file is known to be complete.
 func (s *Segment) ForgetShadow() error {
-	if s.shadow.Load() == nil {
+	if k := s.shadow.Load(); k == nil || k.always {
 		return nil
 	}
 	if err := s.Park(); err != nil { // so that the file is opened as it is now
@@ -45,25 +47,10 @@ func (k *shadow) add(t index.AbortedTxn) {
 	k.txns = append(k.txns, t)
 }
 
-// merge puts what is kept behind the entries of the file. Whether the file's entries were all could have been said by one
-// that does not count.
-func (k *shadow) merge(file []index.AbortedTxn, from, upper int64) (txns []index.AbortedTxn, complete bool) {
-	for _, t := range file {
-		if t.LastOffset < k.from {
-			txns = append(txns, t)
-		}
-	}
+func (k *shadow) collect(from, upper int64) (txns []index.AbortedTxn, complete bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, t := range k.txns {
-		if t.LastOffset >= from && t.FirstOffset < upper {
-			txns = append(txns, t)
-		}
-		if t.LastStableOffset >= upper {
-			return txns, true
-		}
-	}
-	return txns, false
+	return index.Collect(k.txns, from, upper)
 }
 
 // ClaimedAt returns how many bytes the entry at byte pos of the log file claims to have, also beyond the logical size; 0 if

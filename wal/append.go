@@ -296,10 +296,11 @@ func (l *Log) publishProducers() error {
 	for _, c := range l.staging.Completed() {
 		stable := l.producers.LastStableOffset(c)
 		if c.Aborted {
-			if err := l.active.AppendAborted(index.AbortedTxn{
-				ProducerID: c.ProducerID, FirstOffset: c.FirstOffset, LastOffset: c.LastOffset, LastStableOffset: stable}); err != nil {
+			t := index.AbortedTxn{ProducerID: c.ProducerID, FirstOffset: c.FirstOffset, LastOffset: c.LastOffset, LastStableOffset: stable}
+			if err := l.active.AppendAborted(t); err != nil {
 				return fmt.Errorf("wal: transaction index: %w", err)
 			}
+			l.txns.all.Add(t)
 		}
 		if err := l.producers.CompleteTxn(c); err != nil {
 			return err

@@ -212,10 +212,19 @@ func (l *Log) moment() (m *moment, err error) {
 		return nil, err
 	}
 	for i, s := range m.segments {
-		m.aborted[i], _, err = s.AbortedTxns(0, m.end.offset)
+		list, _, err := s.AbortedTxns(0, m.end.offset)
 		if err != nil {
 			m.release()
 			return nil, err
+		}
+		for _, t := range list {
+			if t.LastOffset >= m.end.offset {
+				break // it was aborted since
+			}
+			m.aborted[i] = append(m.aborted[i], t)
+			if t.LastOffset >= m.slot.LogStart {
+				m.slot.Txns.Add(t)
+			}
 		}
 	}
 	return m, nil
@@ -245,6 +254,7 @@ func (l *Log) holdNow() (*moment, error) {
 		p.Last = position{}.Last
 	}
 	m.slot.Durable, m.slot.Recovery, m.slot.SnapshotOffset = p, p, p.Offset
+	m.slot.Txns, m.slot.TxnsKnown = recovery.TxnSum{}, true // to be counted
 	m.slot.Segments = recovery.SegmentSum{}
 	for _, s := range m.segments {
 		if s.BaseOffset() < p.Offset {

@@ -305,8 +305,10 @@ var badDirectories = []badDirectory{
 	{"leader epochs of an unknown version", func(dir string) error {
 		return os.WriteFile(filepath.Join(dir, recovery.LeaderEpochFileName), []byte("5\n0\n"), 0o644)
 	}, ErrUnsupportedVersion, recovery.LeaderEpochFileName, false},
-	{"a transaction index of an unknown version", func(dir string) error {
-		return os.WriteFile(filepath.Join(dir, "00000000000000000000.txnindex"), append([]byte{0, 9}, make([]byte, 32)...), 0o644)
+	// In a log that we wrote last such an entry is damage, since there is one version only that we write.
+	{"a transaction index of an unknown version in another program's log", func(dir string) error {
+		return errors.Join(os.Remove(filepath.Join(dir, recovery.StateFileName)),
+			os.WriteFile(filepath.Join(dir, "00000000000000000000.txnindex"), append([]byte{0, 9}, make([]byte, 32)...), 0o644))
 	}, ErrUnsupportedVersion, "00000000000000000000.txnindex", false},
 }
 

@@ -16,12 +16,13 @@ type rolled struct {
 	old    *segment.Segment      // nil if it was empty
 	base   int64                 // of the segment that follows
 	end    position              // where the old one ends
+	txns   recovery.TxnSum       // aborted transactions below
 	frozen *producerstate.Frozen // producer state at base; nil in Compat, where the snapshot was taken at once
 }
 
 // afterRoll prepares the job that follows a roll. The caller holds mu.
 func (l *Log) afterRoll(old *segment.Segment, base int64, end position) *rolled {
-	r := &rolled{old: old, base: base, end: position{Offset: base, Last: end.Last}}
+	r := &rolled{old: old, base: base, end: position{Offset: base, Last: end.Last}, txns: l.txns.all}
 	if l.opts.Compat {
 		if err := l.producers.TakeSnapshot(end.Last); err != nil {
 			l.warn("producer snapshot", err)
@@ -106,7 +107,7 @@ func (l *Log) finishRoll(r *rolled) {
 		l.warn("producer snapshot", err)
 		return
 	}
-	l.advanceRecoveryPoint(r.end, r.base)
+	l.advanceRecoveryPoint(r.end, r.base, r.txns)
 	l.prune()
 }
 
@@ -179,7 +180,7 @@ func (d *dirSyncs) SyncDir(dir string) error {
 }
 
 // advanceRecoveryPoint writes down that a crash makes nobody look below p again. The caller holds maintenance.
-func (l *Log) advanceRecoveryPoint(p position, snapshot int64) {
+func (l *Log) advanceRecoveryPoint(p position, snapshot int64, txns recovery.TxnSum) {
 	l.mu.Lock()
 	if !l.opts.Compat { // there it was noted when it was taken
 		l.producers.NoteSnapshot(snapshot)
@@ -188,7 +189,7 @@ func (l *Log) advanceRecoveryPoint(p position, snapshot int64) {
 		l.mu.Unlock()
 		return
 	}
-	l.checkpointed, l.snapshotOffset = p, snapshot
+	l.checkpointed, l.snapshotOffset, l.txns.checkpointed = p, snapshot, txns
 	l.ends.recovery = p.Offset
 	l.publish()
 	slot := l.slot()
@@ -274,7 +275,7 @@ func (l *Log) checkpoint() error {
 	if err := l.writePair(frozen, m.at.Last); err != nil {
 		return fmt.Errorf("wal: checkpoint: %w", err)
 	}
-	l.advanceRecoveryPoint(m.at, frozen.Offset())
+	l.advanceRecoveryPoint(m.at, frozen.Offset(), m.txns)
 	l.prune()
 	return nil
 }
@@ -284,13 +285,14 @@ func (l *Log) checkpoint() error {
 type mark struct {
 	active   *segment.Segment
 	at       position
-	appended int64 // bytes since the open
+	txns     recovery.TxnSum // aborted transactions below
+	appended int64           // bytes since the open
 	ticket   uint64
 }
 
 // mark is for capture. The caller holds mu.
 func (l *Log) mark() mark {
-	return mark{active: l.active, at: l.lastPosition(), appended: l.appendedBytes, ticket: l.tickets.Load()}
+	return mark{active: l.active, at: l.lastPosition(), txns: l.txns.all, appended: l.appendedBytes, ticket: l.tickets.Load()}
 }
 
 // syncUpTo makes the active segment durable up to a mark in it, where a group commit has not already. The caller holds
@@ -384,7 +386,7 @@ func (l *Log) sealForClose() error {
 		}
 		return l.syncState(l.slot())
 	}
-	l.checkpointed, l.snapshotOffset = l.durable, l.end.offset
+	l.checkpointed, l.snapshotOffset, l.txns.checkpointed = l.durable, l.end.offset, l.txns.all
 	l.producers.NoteSnapshot(l.end.offset)
 	l.pruneLocked()
 	slot := l.slot()

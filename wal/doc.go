@@ -103,10 +103,12 @@
 // # Recovery
 //
 // After Close no batch is read at the next open, and a segment that is gone is noticed; Options.CheckSegments looks at the
-// ends of all. After a crash what lies behind the last checkpoint is read, at most about Options.CheckpointBytes. An
-// interrupted write at the end is cut and kept in a file. Bytes that had been promised and are missing or different make
-// Open for writing fail with ErrRefused and change nothing; an open with ReadOnly works, and reads around them
-// (UnreadableError). Options.DamagePolicy makes that stricter, or cuts at damage as Kafka does, with the bytes kept.
+// ends of all. Of the indexes those of aborted transactions are read, which have no checksum: the state file says what they
+// hold, and where they do not they are made anew from the log. After a crash what lies behind the last checkpoint is read, at
+// most about Options.CheckpointBytes. An interrupted write at the end is cut and kept in a file. Bytes that had been promised
+// and are missing or different make Open for writing fail with ErrRefused and change nothing; an open with ReadOnly works,
+// and reads around them (UnreadableError), also around the records of a transaction whose end may have been among them.
+// Options.DamagePolicy makes that stricter, or cuts at damage as Kafka does, with the bytes kept.
 // RecoveryReport tells what was found, what was cut, where it is kept, and up to where appends are known to have been
 // acknowledged as durable. The rules are in package recovery.
 //

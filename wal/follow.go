@@ -285,7 +285,7 @@ func (l *Log) enterSegment(base int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := segment.Open(l.fsys, l.dir, base, l.segmentConfig())
-	s.ShadowAborted(base)
+	s.ShadowAborted(nil, false)
 	s.SetSize(0)
 	l.setSegments(l.set.With(s))
 	l.setActive(s, 0, l.opts.Now())
@@ -373,6 +373,11 @@ func (l *Log) takeLoaded(s *recovery.State) {
 	l.durable, l.checkpointed, l.snapshotOffset = s.End, s.RecoveryPoint, s.SnapshotOffset
 	l.last, l.newest, l.clock, l.gaps = s.End.Last, s.NewestTimestamp, s.AppendClock, s.Gaps
 	l.cleaned, l.compacted = s.Cleaned, s.Compacted
+	l.txns = txnSums{all: s.Txns, checkpointed: s.RecoveryTxns}
+	l.damaged.Store(nil)
+	if len(s.Doubts) > 0 || s.Lost != (recovery.Lost{}) {
+		l.damaged.Store(&knownDamage{doubts: s.Doubts, gone: s.Lost})
+	}
 	l.setSegments(s.Segments)
 	l.end.offset = s.End.Offset
 	l.setActive(s.Segments.Active(), s.ActiveSize, l.opts.Now())

@@ -84,7 +84,11 @@ func (l *Log) ReadRecords(from int64, most int) (list []Stored, next int64, err 
 	if most <= 0 {
 		return nil, from, fmt.Errorf("%w: read %d records", ErrInvalidArgument, most)
 	}
-	return l.readUpTo(from, most, 1<<63-1)
+	list, next, err = l.readUpTo(from, most, 1<<63-1)
+	if err == nil && len(list) == 0 {
+		err = l.lost(next)
+	}
+	return list, next, err
 }
 
 // readUpTo is ReadRecords below an offset.

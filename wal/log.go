@@ -66,6 +66,7 @@ type Log struct {
 	durable              position // everything below is on disk; guarded by mu
 	checkpointed         position // recovery point; guarded by mu
 	snapshotOffset       int64    // of the pair that belongs to it, −1 if there is none; guarded by mu
+	txns                 txnSums  // guarded by mu
 	bytesSinceCheckpoint int64    // guarded by mu
 	appendedBytes        int64    // since the open; guarded by mu
 	syncedBytes          int64    // SyncInterval and SyncNone: of those, on disk; guarded by mu
@@ -88,6 +89,8 @@ type Log struct {
 	discards []discarded // guarded by mu
 	pins     pins        // guarded by mu
 	opened   opened
+
+	damaged atomic.Pointer[knownDamage] // of a read-only log, nil if there is none
 
 	stateMu     sync.Mutex
 	state       *recovery.StateFile // guarded by stateMu; nil in Compat and read-only

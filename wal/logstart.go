@@ -35,8 +35,13 @@ func (l *Log) IncrementLogStartOffset(offset int64) (moved bool, err error) {
 func (l *Log) raiseLogStart(offset int64) error {
 	old := l.ends.logStart
 	l.ends.logStart = offset // readers see it when it is published
+	undo := l.forgetTxns(old, offset)
+	if l.checkpointed.Offset <= offset {
+		l.txns.checkpointed = recovery.TxnSum{} // also if it was moved up, past transactions that were not in it
+	}
 	if err := l.syncLogStart(); err != nil {
 		l.ends.logStart = old
+		undo()
 		return err
 	}
 	if l.ends.high.offset < offset {

@@ -115,7 +115,7 @@ func (l *Log) readOnce(start int64, o ReadOptions, e *ends, known knownPlace) (F
 	}
 	if start == limit.offset {
 		f.setPlace(limit)
-		return f, nil
+		return f, l.lost(start)
 	}
 	if start > limit.offset {
 		p, found, err := l.locate(set, start, e.end)
@@ -165,6 +165,13 @@ func (l *Log) readBelow(f Fetch, set *segment.Set, start int64, o ReadOptions, e
 			r.Size = 0
 		}
 		r.Size = int(min(int64(r.Size), max(0, stop-r.Position)))
+		if o.Isolation == TxnCommitted && r.Size > 0 {
+			size, err := l.certain(s, r.Position, int64(r.Size), start, stop)
+			if err != nil {
+				return f, errors.Join(err, r.Close())
+			}
+			r.Size = int(size)
+		}
 		f.Records, f.FirstEntryIncomplete = r, r.FirstEntryIncomplete && (o.MaxBytes > 0 || o.MinOneMessage)
 		f.Offset, f.Segment, f.Position = start, s.BaseOffset(), r.Position
 		if l.opts.Compat {
@@ -178,7 +185,7 @@ func (l *Log) readBelow(f Fetch, set *segment.Set, start int64, o ReadOptions, e
 		return f, nil
 	}
 	f.setPlace(e.end)
-	return f, nil
+	return f, l.lost(start)
 }
 
 func (f *Fetch) setPlace(p place) { f.Offset, f.Segment, f.Position = p.offset, p.segment, p.position }

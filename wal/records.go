@@ -37,7 +37,11 @@ func (l *Log) Records(from int64) iter.Seq2[Stored, error] {
 			yield(Stored{}, err)
 			return
 		}
-		c.run(until.readable())
+		if c.run(until.readable()) {
+			if err := l.lost(c.at); err != nil {
+				yield(Stored{}, err)
+			}
+		}
 	}
 }
 
@@ -65,6 +69,9 @@ func (l *Log) Tail(ctx context.Context, from int64) iter.Seq2[Stored, error] {
 			}
 			if !c.run(until.readable()) {
 				return
+			}
+			if err = l.lost(c.at); err != nil {
+				break
 			}
 			err = l.Wait(ctx, c.at, TxnCommitted)
 		}

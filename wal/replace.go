@@ -93,6 +93,7 @@ func (l *Log) swapIn(group []*segment.Segment, cleaned *segment.Segment) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.replaceTxns(group, cleaned)
 	set := l.set
 	for _, s := range group {
 		set = set.Without(s.BaseOffset())

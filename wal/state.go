@@ -96,6 +96,8 @@ func (l *Log) slot() recovery.Slot {
 		Who:             l.who,
 		Bare:            l.bare,
 		Segments:        l.sumSegments(),
+		Txns:            l.txns.checkpointed,
+		TxnsKnown:       !l.replacing,
 	}
 }
 

@@ -95,11 +95,16 @@ func TestTail_Ends(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	ro := openTest(t, dir, Options{ReadOnly: true})
-	time.AfterFunc(10*time.Millisecond, func() { _ = ro.Close() })
-	if n, err := last(context.Background(), ro, 0); n != 2 || !errors.Is(err, ErrClosed) {
+	n, closed, err := 0, make(chan error, 1), error(nil)
+	for _, err = range ro.Tail(context.Background(), 0) {
+		if n++; n == 1 {
+			time.AfterFunc(10*time.Millisecond, func() { _ = ro.Close() })
+		}
+	}
+	if n != 2 || !errors.Is(err, ErrClosed) {
 		t.Errorf("%d elements, %v", n, err)
 	}
-	n, closed, err := 0, make(chan error, 1), error(nil)
+	n = 0
 	for _, err = range l.Tail(context.Background(), 0) {
 		if n++; n == 1 {
 			time.AfterFunc(10*time.Millisecond, func() { closed <- l.Close() })

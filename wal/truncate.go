@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/oncelog/oncelog/record"
@@ -161,6 +162,7 @@ func (l *Log) announceCut(end place, last position) error {
 	if l.durable.Offset > last.Offset {
 		l.durable = last
 	}
+	l.forgetTxns(max(end.offset, l.ends.logStart), math.MaxInt64)
 	if l.checkpointed.Offset > last.Offset {
 		l.checkpointed, l.snapshotOffset = last, -1
 	}

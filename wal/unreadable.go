@@ -13,6 +13,9 @@ import (
 // where bytes are damaged, ErrUnsupportedVersion and ErrUnsupportedCompression where this program does not know the
 // format. Last + 1 is the next offset that can be read, or the end of the log.
 //
+// In a read-only log that is damaged it also stands for records that nobody knows to be committed, as the marker of their
+// transaction may have been among the damaged bytes, and at the end of the log for what had been promised behind it.
+//
 // How many offsets damage has taken is told by the next batch that is whole. If several batches lie between, all of them
 // are in the range. Bytes that hold no offset, as behind the last batch of a segment, are passed over: nothing is lost by
 // them, and inspect tells of them.

@@ -108,6 +108,12 @@ type catter struct {
 }
 
 func (c *catter) run(ctx context.Context) error {
+	for _, h := range c.l.RecoveryReport().Holes {
+		if start := c.l.Offsets().LogStart; h.End >= 0 && h.End <= start && c.o.from <= start {
+			fmt.Fprintf(c.a.err, "logtool: offsets %d to %d are gone, although the log began at %[1]d\n", h.Offset, h.End-1)
+			c.damaged = true
+		}
+	}
 	for from := c.o.from; ; {
 		next, err := c.until(ctx, from)
 		var unreadable *wal.UnreadableError
@@ -120,6 +126,9 @@ func (c *catter) run(ctx context.Context) error {
 			}
 			return err
 		}
+		if !c.o.skip && next > c.l.Offsets().LogEnd {
+			return problem{err}
+		}
 		if !c.o.skip {
 			return problem{fmt.Errorf("%w; go on with --from %d, or use --skip-damage", err, next)}
 		}
@@ -128,7 +137,7 @@ func (c *catter) run(ctx context.Context) error {
 		}
 		fmt.Fprintf(c.a.err, "logtool: %s\n", escapeLines(err.Error()))
 		c.damaged = true
-		if from = next; from >= c.l.Offsets().LogEnd && !c.o.follow {
+		if from = next; from > c.l.Offsets().LogEnd && !c.o.follow {
 			return errProblems
 		}
 	}
@@ -221,6 +230,12 @@ func uncommitted(l *wal.Log, from int64) iter.Seq2[wal.Stored, error] {
 				return // nothing more is there
 			}
 			from = next
+		}
+		// The end of a damaged log may be gone.
+		if f, err := l.Read(l.Offsets().LogEnd, wal.ReadOptions{Isolation: wal.LogEnd}); err != nil {
+			yield(wal.Stored{}, err)
+		} else {
+			_ = f.Close()
 		}
 	}
 }

@@ -184,11 +184,14 @@ func (a *app) problemsLeft(ctx context.Context, r *recoverResult) ([]finding, er
 	return left, nil
 }
 
-// goes tells whether what a finding is about goes with what is cut.
+// goes tells whether what a finding is about goes with what is cut, or is a file that is made anew.
 func goes(list []finding, f *finding) bool {
 	at := segment.Parse(f.File)
 	for i := range list {
 		c := &list[i]
+		if c.Decision == recovery.Rebuild.String() && c.File == f.File && at.Kind != segment.KindLog {
+			return true
+		}
 		if c.Decision != recovery.CutTail.String() && c.Decision != recovery.CutSegment.String() || at.Kind == segment.KindUnknown {
 			continue
 		}
