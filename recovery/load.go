@@ -69,8 +69,9 @@ func Inspect(ctx context.Context, fsys vfs.FS, p Params) (*Report, error) {
 }
 
 // run loads. A reader looks again where it saw what a writer may have been changing meanwhile: a load reads one file after
-// the other, and beside a writer they are not of one moment. A bad batch that is met in bytes which had not to be scanned
-// lets a load that has changed nothing begin anew, and scan that segment.
+// the other, and beside a writer they are not of one moment. A file that is gone or shorter than it was says so too, for a
+// writer removes some without a word in the state file. A bad batch that is met in bytes which had not to be scanned lets a
+// load that has changed nothing begin anew, and scan that segment.
 func run(ctx context.Context, fsys vfs.FS, p Params) (l *loader, err error) {
 	const tries = 20
 	alsoRead := map[int64]bool{}
@@ -85,7 +86,7 @@ func run(ctx context.Context, fsys vfs.FS, p Params) (l *loader, err error) {
 			i-- // there is one try for each segment
 		case !p.ReadOnly || i == tries || err == nil && !l.report.Problems() && !l.report.Refused():
 			return l, err
-		case !l.writerMoved() && (err == nil || i > 1):
+		case !l.writerMoved() && (err == nil || i > 1 && !segment.Vanished(err)):
 			return l, err
 		}
 		if closeErr := l.close(); closeErr != nil {

@@ -128,6 +128,12 @@ func (s *Segment) File() (f vfs.File, err error) {
 	return f, err
 }
 
+// Vanished tells whether an error of a reader says that a file, or the end of it, is no longer there: a writer in another
+// process has removed or cut it since the reader looked.
+func Vanished(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
 // readAt fills p from position pos of the log file. A file that ends before is io.ErrUnexpectedEOF. Errors are
 // readErrors.
 func (s *Segment) readAt(p []byte, pos int64) error {

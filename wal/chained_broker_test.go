@@ -45,7 +45,7 @@ func (c *chain) broker(m *vfstest.Mem, led ledger, kill bool) error {
 	}
 	c.log = l
 	defer func() { _ = abandonLog(l) }()
-	stored, err := readUpTo(l)
+	stored, err := readLevel(l, LogEnd)
 	if err != nil {
 		return err
 	}

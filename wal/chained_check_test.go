@@ -35,7 +35,7 @@ func (c *chain) survivors(l *Log, led *ledger, kill bool) (survived int, err err
 	if r := l.RecoveryReport(); (r.Problems() && c.opts.DamagePolicy != PointInTime && !c.kind.damage) || len(r.Holes) > 0 {
 		return 0, fmt.Errorf("a crash is reported as a problem: %v", r.Findings)
 	}
-	stored, err := readUpTo(l)
+	stored, err := readLevel(l, LogEnd)
 	if err != nil {
 		return 0, err
 	}
@@ -140,32 +140,6 @@ func (c *chain) spoil(m *vfstest.Mem) (string, error) {
 		}
 	}
 	return "damage in " + name, errors.Join(err, f.Sync(), f.Close())
-}
-
-// readUpTo is readAll for a log that may end in a gap: behind its last batch no other comes.
-func readUpTo(l *Log) (list [][]byte, err error) {
-	for at := l.Offsets().LogStart; at < l.Offsets().LogEnd; {
-		f, err := l.Read(at, ReadOptions{MaxBytes: 1 << 20, Isolation: LogEnd, MinOneMessage: true})
-		if err != nil {
-			return nil, err
-		}
-		n := 0
-		for b, err := range f.Records.Batches() {
-			if err != nil {
-				return nil, errors.Join(err, f.Close())
-			}
-			list = append(list, bytes.Clone(b.Batch))
-			at = b.NextOffset()
-			n++
-		}
-		if err := f.Close(); err != nil {
-			return nil, err
-		}
-		if n == 0 {
-			break
-		}
-	}
-	return list, nil
 }
 
 // chainState is what a replay says of a producer.

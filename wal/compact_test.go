@@ -3,7 +3,6 @@ package wal
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -173,28 +172,6 @@ func checkTimes(l *Log, stored [][]byte) error {
 		}
 	}
 	return nil
-}
-
-// readLevel returns the batches below the end of a level.
-func readLevel(l *Log, level Isolation) (list [][]byte, err error) {
-	for at := l.Offsets().LogStart; at < l.Offsets().LogEnd; {
-		f, err := l.Read(at, ReadOptions{MaxBytes: 1 << 20, Isolation: level, MinOneMessage: true})
-		if err != nil {
-			return nil, err
-		}
-		n := 0
-		for b, err := range f.Records.Batches() {
-			if err != nil {
-				return nil, errors.Join(err, f.Close())
-			}
-			list, at = append(list, bytes.Clone(b.Batch)), b.NextOffset()
-			n++
-		}
-		if err := f.Close(); err != nil || n == 0 {
-			return list, err
-		}
-	}
-	return list, nil
 }
 
 // What a compaction leaves is the log as far as anybody can tell who asks for the latest values; offsets, producers and

@@ -362,10 +362,24 @@ func checkSurvivors(l *Log, led *ledger, kill bool) error {
 	return checkRetries(l, led, all)
 }
 
-// readAll returns the batches of the log, verified.
+// readAll returns the batches of the log, verified. They go up to the log end.
 func readAll(l *Log) (list [][]byte, err error) {
+	list, err = readLevel(l, LogEnd)
+	at := l.Offsets().LogStart
+	if len(list) > 0 {
+		at = max(at, record.Batch(list[len(list)-1]).NextOffset())
+	}
+	if end := l.Offsets().LogEnd; err == nil && at < end {
+		return nil, fmt.Errorf("nothing to read at %d, log end %d", at, end)
+	}
+	return list, err
+}
+
+// readLevel returns the batches below the end of a level, verified. A log may end in a gap: behind its last batch no other
+// comes.
+func readLevel(l *Log, level Isolation) (list [][]byte, err error) {
 	for at := l.Offsets().LogStart; at < l.Offsets().LogEnd; {
-		f, err := l.Read(at, ReadOptions{MaxBytes: 1 << 20, Isolation: LogEnd, MinOneMessage: true})
+		f, err := l.Read(at, ReadOptions{MaxBytes: 1 << 20, Isolation: level, MinOneMessage: true})
 		if err != nil {
 			return list, err
 		}
@@ -378,11 +392,8 @@ func readAll(l *Log) (list [][]byte, err error) {
 			at = b.NextOffset()
 			n++
 		}
-		if err := f.Close(); err != nil {
+		if err := f.Close(); err != nil || n == 0 {
 			return list, err
-		}
-		if n == 0 {
-			return nil, fmt.Errorf("nothing to read at %d, log end %d", at, l.Offsets().LogEnd)
 		}
 	}
 	return list, nil

@@ -96,6 +96,21 @@ func readExact(t testing.TB, l *Log, o int64) error {
 	return nil
 }
 
+// endExact closes the log, or leaves it as a writer that was killed.
+func endExact(t *testing.T, l *Log, closed bool) {
+	t.Helper()
+	if closed {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	abandon(t, l)
+}
+
 // No checksum covers the base offset of a batch, and a count that was changed makes its header claim offsets of others: any
 // bit of them that flips costs the batch and none of its neighbours.
 func TestDamage_AnyBitOfTheOffsets(t *testing.T) {
@@ -107,16 +122,7 @@ func TestDamage_AnyBitOfTheOffsets(t *testing.T) {
 				t.Parallel()
 				dir := filepath.Join(t.TempDir(), "t-0")
 				l, o := exactLog(t, dir, interval)
-				if closed {
-					if err := l.Close(); err != nil {
-						t.Fatal(err)
-					}
-				} else {
-					if err := l.Flush(); err != nil {
-						t.Fatal(err)
-					}
-					abandon(t, l)
-				}
+				endExact(t, l, closed)
 				base := int64(batch/exactRolls) * exactRolls * exactPer
 				position := int64(batch%exactRolls) * int64(len(exactBatch(t, 0)))
 				ro := o

@@ -137,16 +137,7 @@ func TestDamage_MissingBatches(t *testing.T) {
 					t.Parallel()
 					dir := filepath.Join(t.TempDir(), "t-0")
 					l, o := exactLog(t, dir, interval)
-					if closed {
-						if err := l.Close(); err != nil {
-							t.Fatal(err)
-						}
-					} else {
-						if err := l.Flush(); err != nil {
-							t.Fatal(err)
-						}
-						abandon(t, l)
-					}
+					endExact(t, l, closed)
 					path := filepath.Join(dir, segment.FileName(segment.KindLog, int64(c.segment)*exactRolls*exactPer))
 					if c.change == nil {
 						if err := os.Remove(path); err != nil {

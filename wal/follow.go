@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"path/filepath"
@@ -226,9 +225,9 @@ func (l *Log) readOn(limit int64) (n int, err error) {
 	return n, err
 }
 
-// missing passes over a file that has just been removed: the next look knows why.
+// missing passes over a file that has just been removed or cut: the next look knows why.
 func missing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if segment.Vanished(err) {
 		return nil
 	}
 	return err
@@ -343,7 +342,7 @@ func (l *Log) forgetShadows() error {
 
 // reload loads everything anew, as an open does. The caller holds follow.mu.
 func (l *Log) reload(ctx context.Context) error {
-	s, err := l.load(ctx)
+	s, err := recovery.Load(ctx, l.fsys, l.recoveryParams())
 	if err != nil {
 		return err
 	}

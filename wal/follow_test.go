@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -424,5 +427,47 @@ func TestFollow_SeesWhatIsOnDisk(t *testing.T) {
 	}
 	if err := errors.Join(ro.Close(), late.Close(), late2.Close(), abandonLog(l)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A segment that a writer removes or cuts between a reader's listing and his look at it makes the reader list again, though
+// the state file has not changed; one that is not to be read however often he looks is an error.
+func TestFollow_SegmentsGoneWhileOpening(t *testing.T) {
+	mem := vfstest.NewMem()
+	l := openFS(t, mem, Options{SegmentBytes: 200})
+	for n := range 20 {
+		put(t, l, Record{Value: fmt.Append(nil, n)})
+	}
+	for _, c := range []struct {
+		kind     vfstest.Kind
+		err, met error
+	}{{vfstest.OpOpen, fs.ErrNotExist, fs.ErrNotExist}, {vfstest.OpRead, io.EOF, io.ErrUnexpectedEOF}} {
+		for _, times := range []int{1, 2, 10, 1000} {
+			looks := 0
+			fsys := vfstest.Inject(mem, vfstest.Hook{BeforeOp: func(o vfstest.Op) vfstest.Fault {
+				if o.Kind == c.kind && strings.HasSuffix(o.Path, ".log") {
+					if looks++; looks <= times {
+						return vfstest.Fault{Err: c.err}
+					}
+				}
+				return vfstest.Fault{}
+			}})
+			r, err := OpenFS(context.Background(), fsys, simDir, Options{ReadOnly: true})
+			if times == 1000 {
+				if !errors.Is(err, c.met) {
+					t.Errorf("%v for good: %v", c.err, err)
+				}
+				continue
+			}
+			if err != nil || looks <= times {
+				t.Fatalf("%v, %d times: %d looks, %v", c.err, times, looks, err)
+			}
+			if list, err := readAll(r); len(list) != 20 || err != nil {
+				t.Errorf("%v, %d times: %d batches, %v", c.err, times, len(list), err)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }

@@ -55,7 +55,7 @@ func TestKafka_OpensABackup(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				want, err := readUpTo(w.log)
+				want, err := readLevel(w.log, LogEnd)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -155,7 +154,7 @@ func OpenFS(ctx context.Context, fsys vfs.FS, dir string, o Options) (l *Log, er
 			return l, err
 		}
 	}
-	loaded, err := l.load(ctx)
+	loaded, err := recovery.Load(ctx, fsys, l.recoveryParams())
 	if err != nil {
 		return l, err
 	}
@@ -167,17 +166,6 @@ func OpenFS(ctx context.Context, fsys vfs.FS, dir string, o Options) (l *Log, er
 	}
 	l.startBackground()
 	return l, nil
-}
-
-// load loads the log. A reader begins anew where the writer removed a file that was on the list.
-func (l *Log) load(ctx context.Context) (*recovery.State, error) {
-	const tries = 20
-	for try := 1; ; try++ {
-		s, err := recovery.Load(ctx, l.fsys, l.recoveryParams())
-		if !l.opts.ReadOnly || !errors.Is(err, fs.ErrNotExist) || try == tries {
-			return s, err
-		}
-	}
 }
 
 func (l *Log) recoveryParams() recovery.Params {

@@ -88,7 +88,7 @@ func besideAWriter(c *chain, l *Log, from int) error {
 	if report.Problems() || report.Refused() || len(report.Holes) > 0 || report.Writer != recovery.Us {
 		return errors.New("a writer at work is taken for something else")
 	}
-	stored, err := readUpTo(l)
+	stored, err := readLevel(l, LogEnd)
 	if err != nil {
 		return err
 	}

@@ -305,3 +305,44 @@ func TestLog_SeventeenBytes(t *testing.T) {
 		}
 	}
 }
+
+// A batch that a writer has only begun when the reader comes to it, and finishes while he looks, is no damage; one that
+// nobody finishes is.
+func TestLogReader_WaitsForAWriter(t *testing.T) {
+	first, second := batch(t, 0, 1, record.None), batch(t, 1, 3, record.None)
+	for _, finished := range []bool{true, false} {
+		begun := append(bytes.Clone(first), second...)
+		clear(begun[len(begun)-20:])
+		mem := files(t, map[string][]byte{logName: begun})
+		looks := 0
+		fsys := vfstest.Inject(mem, vfstest.Each(vfstest.Kinds(vfstest.OpFileStat), func(_ vfstest.Op, after bool) {
+			if after {
+				return
+			}
+			if looks++; looks != 2 || !finished { // the first is that of the open
+				return
+			}
+			f, err := mem.OpenFile("/d/"+logName, vfs.O_RDWR, 0)
+			if err == nil {
+				_, err = f.WriteAt(second, int64(len(first)))
+			}
+			if err != nil || f.Close() != nil {
+				t.Error(err)
+			}
+		}))
+		r, err := dump.OpenLog(context.Background(), fsys, "/d/"+logName, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for r.Next() {
+			n++
+		}
+		if want := map[bool]int{true: 2, false: 1}[finished]; n != want || (r.Damage() == nil) != finished || r.Err() != nil {
+			t.Errorf("finished %v: %d batches, damage %+v, %v", finished, n, r.Damage(), r.Err())
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
